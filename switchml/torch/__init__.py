@@ -11,7 +11,7 @@ entry points are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this packa
 from switchml.torch.builtin_hooks import replace_builtin_hooks
 from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options
-from switchml.torch.paths import PATHS, path_of
+from switchml.torch.paths import PATHS, Link, path_of
 from switchml.torch.process_group import SwitchMLProcessGroup
 from switchml.torch.statistics import COUNTERS, statistics
 from switchml.torch.wire import wire_bits
@@ -24,6 +24,7 @@ __all__ = [
     "Options",
     "path_of",
     "PATHS",
+    "Link",
     "wire_bits",
     "statistics",
     "COUNTERS",

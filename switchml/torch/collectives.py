@@ -4,67 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml.communicator import Communicator
 from switchml.torch.encodings import Encoding, encode
-from switchml.torch.gloo_reductions import GlooReduction
-from switchml.torch.operands import Operand
+from switchml.torch.gloo_reductions import GlooReduction, GlooScatter
+from switchml.torch.long_sums import Turn
+from switchml.torch.operands import Operand, memory_of
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
 from switchml.torch.works import CompletedLater
 from switchml.work import Work
 
-__all__ = ["AllReduce", "Barrier", "Broadcast", "Collective", "Reduce"]
+__all__ = ["AllGather", "AllReduce", "Barrier", "Broadcast", "Collective", "Ranks", "Reduce", "ReduceScatter"]
+
+
+class Ranks(NamedTuple):
+    """The number of ranks of a group, and which of them this process is."""
+
+    own: int
+    size: int
 
 
 class Collective:
     """One collective of one group, from the call to its end.
 
     Attributes:
+        operands: the tensors that get results.
+        inputs: tensors that are only read.
         work: the handle that the caller got.
         handles: calls of the library or of Gloo that must end before `finish`.
+        wire_bytes: the bytes of values that these calls have put into packets; set by the queue at their end.
+        long_bytes: the bytes of a sum of int64, whose path may depend on the values of earlier ones; otherwise 0.
+        turn: its place among such sums; set by the queue.
         end: at least the number of chunks of all calls up to this one; set by the queue after its end in the network.
 
     """
 
     def __init__(
-        self, name: str, tensors: Sequence[Tensor], private: bool, options: Options, timeout: timedelta
+        self,
+        name: str,
+        results: Sequence[Tensor],
+        operands: Sequence[Operand],
+        options: Options,
+        timeout: timedelta,
+        inputs: Sequence[Operand] = (),
     ) -> None:
         self.name = name
         self.timeout = timeout
-        self.operands = [Operand(tensor, private, options) for tensor in tensors]
-        self.work = CompletedLater(f"{name} of {_described(tensors)}" if tensors else name, tensors)
+        self.operands = operands
+        self.inputs = inputs
+        self.work = CompletedLater(f"{name} of {_described(results)}" if results else name, results)
         self.handles: Sequence[Any] = ()
+        self.wire_bytes = 0
+        self.long_bytes = 0
+        self.turn: Turn | None = None
         self.options = options
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
         self.end = 0
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The caller's memory, as pairs of address and number of bytes."""
+        """The caller's memory that gets results, as pairs of address and number of bytes."""
         return [operand.range for operand in self.operands]
+
+    @property
+    def reads(self) -> list[tuple[int, int]]:
+        """The caller's memory that is only read, likewise."""
+        return [operand.range for operand in self.inputs]
 
     @property
     def waits(self) -> bool:
         """True if starting has to wait, so that the calling thread must not do it."""
-        return any(operand.waits for operand in self.operands)
+        return any(operand.waits for operand in (*self.inputs, *self.operands))
 
     def start(self, comm: Communicator) -> None:
         """Submit the collective to the network."""
-        for operand in self.operands:
-            operand.ready()
+        self._ready()
         self.handles = self._start(comm, self.timeout.total_seconds())
 
     def start_over_gloo(self, gloo: Any) -> None:
         """Start the collective over Gloo, with the tensors' values at the time of the call."""
-        for operand in self.operands:
-            operand.ready()
+        self._ready()
         self.handles = self._start_over_gloo(gloo)
+
+    def share(self, gloo: Any, giver: int) -> None:
+        """Write the result of rank `giver` to the targets of all ranks."""
+        for operand in self.operands:
+            broadcast_over_gloo(gloo, operand.target, giver, self.timeout).wait()
 
     def finish(self) -> bool:
         """Write the results to the caller's tensors, and return whether they are known to hold NaN or infinity."""
@@ -80,6 +112,10 @@ class Collective:
     def complete(self, error: Exception | None = None) -> None:
         """Complete the caller's work."""
         self.work.complete(error, [operand.delivered for operand in self.operands if operand.delivered is not None])
+
+    def _ready(self) -> None:
+        for operand in (*self.inputs, *self.operands):
+            operand.ready()
 
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         raise NotImplementedError
@@ -105,7 +141,10 @@ class AllReduce(Collective):
         timeout: timedelta,
         name: str = "all_reduce",
     ) -> None:
-        super().__init__(f"{name} ({reduction.name})", tensors, private, options, timeout)
+        operands = [Operand(tensor, private, options) for tensor in tensors]
+        super().__init__(f"{name} ({reduction.name})", tensors, operands, options, timeout)
+        if name == "all_reduce" and tensors[0].dtype == torch.int64 and reduction.name == "sum":
+            self.long_bytes = self.bytes
         self._reduction = reduction
         self._world_size = world_size
         self._parts: list[Encoding] = []
@@ -114,8 +153,10 @@ class AllReduce(Collective):
             self._encode()
 
     def _encode(self) -> None:
+        sparse = self.options.sparse
         self._parts = [
-            encode(operand.target, self._reduction, self._world_size, self.options) for operand in self.operands
+            encode(operand.target, self._reduction, self._world_size, self.options, sparse=sparse)
+            for operand in self.operands
         ]
 
     @property
@@ -167,11 +208,148 @@ class Reduce(AllReduce):
             super().deliver()
 
 
+class ReduceScatter(Collective):
+    """A reduce-scatter of one tensor, or of several that are submitted back to back; the inputs are only read.
+
+    If results are shared after a loss of the network, the ranks that lack them cannot get them from others, which have
+    other parts. So all ranks reduce the inputs again, over Gloo.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        reduction: Reduction,
+        ranks: Ranks,
+        private: bool,
+        options: Options,
+        timeout: timedelta,
+        name: str,
+    ) -> None:
+        read = [
+            Operand(given, private or _mixed_up(given, output, ranks.own), options, written=False)
+            for given, output in zip(inputs, outputs, strict=True)
+        ]
+        operands = [Operand(output, False, options) for output in outputs]
+        super().__init__(f"{name} ({reduction.name})", outputs, operands, options, timeout, read)
+        self.bytes = sum(given.target.nbytes for given in read)
+        self._reduction = reduction
+        self._world_size = ranks.size
+        self._parts: list[Encoding] = []
+        self._gloo_parts: list[GlooScatter] = []
+        if not self.waits:
+            self._encode()
+
+    def _encode(self) -> None:
+        self._parts = [
+            encode(given.target, self._reduction, self._world_size, self.options, output.target)
+            for given, output in zip(self.inputs, self.operands, strict=True)
+        ]
+
+    @property
+    def waits(self) -> bool:
+        """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
+        return super().waits or any(part.waits for part in self._parts)
+
+    def share(self, gloo: Any, _giver: int) -> None:
+        """Reduce the inputs over Gloo; a rank that has its results already keeps those."""
+        for given, output in zip(self.inputs, self.operands, strict=True):
+            target = torch.empty_like(output.target) if self.work.is_completed() else output.target
+            part = GlooScatter(given.target, target, self._reduction, self._world_size)
+            part.start(gloo, self.timeout).wait()
+            part.finish()
+
+    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        if not self._parts:
+            self._encode()
+        return [work for part in self._parts for work in part.start(comm, timeout)]
+
+    def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
+        self._gloo_parts = [
+            GlooScatter(given.target, output.target, self._reduction, self._world_size)
+            for given, output in zip(self.inputs, self.operands, strict=True)
+        ]
+        return [part.start(gloo, self.timeout) for part in self._gloo_parts]
+
+    def _decode(self) -> bool:
+        if self._gloo_parts:
+            for part in self._gloo_parts:
+                part.finish()
+            return False
+        known = [part.finish() for part in self._parts]
+        return any(known)
+
+
+class AllGather(Collective):
+    """An all-gather of one tensor of any dtype, or of several that are submitted back to back, as bytes.
+
+    Args:
+        outputs: for each input a tensor with a part for each rank, or a list of a CPU tensor for each rank.
+        inputs: tensors, which are only read.
+
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Tensor | Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        ranks: Ranks,
+        private: bool,
+        options: Options,
+        timeout: timedelta,
+        name: str,
+    ) -> None:
+        wholes = [
+            output
+            if isinstance(output, Tensor)
+            else torch.empty((len(output), *given.shape), dtype=given.dtype, device="cpu")
+            for output, given in zip(outputs, inputs, strict=True)
+        ]
+        self._pieces = [
+            (piece.detach(), whole[rank])
+            for output, whole in zip(outputs, wholes, strict=True)
+            if not isinstance(output, Tensor)
+            for rank, piece in enumerate(output)
+        ]
+        results = [piece for piece, _ in self._pieces] or wholes
+        operands = [Operand(whole, private and not self._pieces, options) for whole in wholes]
+        read = [
+            Operand(given, private or _mixed_up(whole, given, ranks.own), options, written=False)
+            for given, whole in zip(inputs, wholes, strict=True)
+        ]
+        super().__init__(name, results, operands, options, timeout, read)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The caller's memory that gets results, as pairs of address and number of bytes."""
+        return [memory_of(piece) for piece, _ in self._pieces] or super().ranges
+
+    def deliver(self) -> None:
+        """Copy the results to the caller's tensors."""
+        super().deliver()
+        for piece, part in self._pieces:
+            piece.copy_(part.view(piece.shape))
+
+    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        return [
+            comm.all_gather(given.target, whole.target, True, timeout)
+            for given, whole in zip(self.inputs, self.operands, strict=True)
+        ]
+
+    def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
+        options = AllgatherOptions()
+        options.timeout = self.timeout
+        return [
+            gloo._allgather_base(_bytes_of(whole.target), _bytes_of(given.target), options)
+            for given, whole in zip(self.inputs, self.operands, strict=True)
+        ]
+
+
 class Broadcast(Collective):
     """A broadcast of a tensor of any dtype, as bytes."""
 
     def __init__(self, tensor: Tensor, root: int, private: bool, options: Options, timeout: timedelta) -> None:
-        super().__init__("broadcast", [tensor], private, options, timeout)
+        super().__init__("broadcast", [tensor], [Operand(tensor, private, options)], options, timeout)
         self._root = root
 
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
@@ -186,7 +364,7 @@ class Barrier(Collective):
     """A barrier: a call without tensors, for which each rank sends one empty packet."""
 
     def __init__(self, options: Options, timeout: timedelta) -> None:
-        super().__init__("barrier", [], False, options, timeout)
+        super().__init__("barrier", [], [], options, timeout)
 
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         return [comm.barrier(timeout, async_op=True)]
@@ -202,7 +380,19 @@ def broadcast_over_gloo(gloo: Any, tensor: Tensor, root: int, timeout: timedelta
     options = dist.BroadcastOptions()
     options.rootRank = root
     options.timeout = timeout
-    return gloo.broadcast([tensor.flatten().view(torch.uint8)], options)
+    return gloo.broadcast([_bytes_of(tensor)], options)
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    """Return a view of the memory of a contiguous tensor."""
+    return tensor.flatten().view(torch.uint8)
+
+
+def _mixed_up(whole: Tensor, part: Tensor, rank: int) -> bool:
+    """Return whether `part` shares memory with `whole` without being its part of `rank`."""
+    (begin, size), (part_begin, part_size) = memory_of(whole), memory_of(part)
+    overlap = part_begin < begin + size and begin < part_begin + part_size
+    return overlap and part_begin != begin + rank * part_size
 
 
 def _described(tensors: Sequence[Tensor]) -> str:

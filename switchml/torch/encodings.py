@@ -7,8 +7,8 @@
 | float64 | an exponent for the tensor, then fixed point as int64 | see `FixedPoint` |
 | int32 | int32 | exact modulo 2^32 |
 | int16 | int16, in lanes of 32 bits | exact modulo 2^16 |
-| int8, uint8 | the dtype itself, in lanes of 16 bits | exact modulo 2^8 |
-| bool | bool, in lanes of 8 bits | true if any rank's value is |
+| int8, uint8 | the dtype itself, in lanes of 16 bits (`wire.py`) | exact modulo 2^8 |
+| bool | bool, in lanes of 8 bits, likewise | true if any rank's value is |
 | int64 | int64, in one to three words, as the values of a packet need | exact modulo 2^64 |
 
 An average of integers is the exact sum, divided and rounded towards zero.
@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
+from switchml.calls import Sparse
 from switchml.communicator import Communicator
 from switchml.errors import UnsupportedTensor
 from switchml.torch import averages
@@ -55,22 +56,23 @@ _WIDER: Final = {
     torch.int16: torch.int32,
     torch.int32: torch.int64,
 }
+_BYTES: Final = {torch.int8: 2**7, torch.uint8: 2**8 - 1}  # the largest magnitudes
 _LOWEST_EXPONENT: Final = -1073  # of math.frexp, for the smallest float64
 _EXPONENTS: Final = 1024 - _LOWEST_EXPONENT + 1
 
 
 class Encoding(Protocol):
-    """One tensor in a network reduction; `target` is dense, contiguous and in CPU memory."""
+    """One tensor in a network reduction. It and its result are dense, contiguous and in CPU memory."""
 
     @property
     def waits(self) -> bool:
         """True if `start` waits for a result from the network before it returns."""
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit `target`; all ranks make the same calls in the same order."""
+        """Submit the tensor; all ranks make the same calls in the same order."""
 
     def finish(self) -> bool:
-        """Write the result into `target` after all calls that `start` returned have ended.
+        """Write the result after all calls that `start` returned have ended.
 
         Returns:
             True if it holds NaN or infinity that no `NonFiniteError` of the library reports.
@@ -78,8 +80,23 @@ class Encoding(Protocol):
         """
 
 
-def encode(target: Tensor, reduction: Reduction, world_size: int, options: Options) -> Encoding:
+def encode(
+    target: Tensor,
+    reduction: Reduction,
+    world_size: int,
+    options: Options,
+    part: Tensor | None = None,
+    sparse: Sparse = False,
+) -> Encoding:
     """Return the encoding for reducing `target` in the network.
+
+    Args:
+        target: the tensor, which its result replaces if there is no `part`; otherwise it is only read.
+        reduction: the operation.
+        world_size: the number of ranks.
+        options: those of the group.
+        part: gets this rank's part of the result, which has one of equal length for each rank.
+        sparse: see `Options.sparse`; only for tensors that take no wider copy, and without a `part`.
 
     Raises:
         UnsupportedTensor: `reduction` is not defined for the dtype.
@@ -94,34 +111,43 @@ def encode(target: Tensor, reduction: Reduction, world_size: int, options: Optio
     if reduction.name == "avg" and target.dtype == torch.bool:
         raise UnsupportedTensor("torch.bool has no average. The tensor is unchanged; convert it to a float dtype.")
     if target.dtype == torch.float64:
-        return FixedPoint(target, reduction, world_size)
+        return FixedPoint(target, reduction, world_size, part)
     if target.dtype == torch.int64 and reduction.name == "avg":
-        return LongAverage(target, world_size)
+        return LongAverage(target, world_size, part)
     lanes = lane_arguments(target.dtype, world_size, options)
     if target.dtype == torch.float32:
-        return Direct(target, reduction, lanes)
+        return Direct(target, reduction, lanes, part, sparse)
     if target.dtype in (torch.float16, torch.bfloat16) and reduction.factor is None:
-        return Direct(target, reduction, lanes)
+        return Direct(target, reduction, lanes, part, sparse)
     if not floating and reduction.name == "sum":
-        return Direct(target, reduction, lanes)
-    return Widened(target, reduction, world_size, lanes)
+        return Direct(target, reduction, lanes, part, sparse)
+    return Widened(target, reduction, world_size, lanes, part)
 
 
 class Direct:
-    """Sums float32, float16, bfloat16, bool and integers in place."""
+    """Sums float32, float16, bfloat16, bool and integers without a copy."""
 
     waits = False
 
-    def __init__(self, target: Tensor, reduction: Reduction, lanes: LaneArguments) -> None:
+    def __init__(
+        self, target: Tensor, reduction: Reduction, lanes: LaneArguments, part: Tensor | None, sparse: Sparse
+    ) -> None:
         self._target = target
         self._reduction = reduction
         self._lanes = lanes
+        self._part = part
+        self._sparse = sparse
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit the tensor without a copy."""
-        _premultiply(self._target, self._reduction)
+        """Submit the tensor, or its products with the factor: a copy of them if the tensor is only read."""
+        values = self._target
+        if self._part is not None and self._reduction.factor is not None:
+            values = values.clone()
+        _premultiply(values, self._reduction)
         op = "avg" if self._reduction.name == "avg" else "sum"
-        return [comm.all_reduce(self._target, op, async_op=True, timeout=timeout, **self._lanes)]
+        if self._part is None:
+            return [comm.all_reduce(values, op, async_op=True, timeout=timeout, sparse=self._sparse, **self._lanes)]
+        return [comm.reduce_scatter(values, self._part, op, async_op=True, timeout=timeout, **self._lanes)]
 
     def finish(self) -> bool:
         """Do nothing: the result is in place."""
@@ -136,26 +162,31 @@ class Widened:
 
     waits = False
 
-    def __init__(self, target: Tensor, reduction: Reduction, world_size: int, lanes: LaneArguments) -> None:
+    def __init__(
+        self, target: Tensor, reduction: Reduction, world_size: int, lanes: LaneArguments, part: Tensor | None
+    ) -> None:
         self._target = target
         self._reduction = reduction
         self._world_size = world_size
         self._lanes = lanes
-        self._bound = 255 if target.dtype in (torch.int8, torch.uint8) else None
-        self._buffer = target.to(_WIDER[target.dtype])
+        self._part = part
+        self._bound = _BYTES.get(target.dtype)
+        many = target.dtype in _BYTES and lanes["wire_bits"] == 32  # ranks, whose sums do not fit 16 bits
+        self._buffer = target.to(torch.int32 if many else _WIDER[target.dtype])
+        self._sums = _room_for_sums(self._buffer, part, world_size)
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         """Submit the wider copy."""
         _premultiply(self._buffer, self._reduction)
         average = self._reduction.name == "avg" and self._target.dtype.is_floating_point
         op = "avg" if average else "sum"
-        return [comm.all_reduce(self._buffer, op, async_op=True, timeout=timeout, bound=self._bound, **self._lanes)]
+        return [_start(comm, self._buffer, self._sums, op, timeout, self._lanes, self._bound)]
 
     def finish(self) -> bool:
         """Narrow the sum."""
         if self._reduction.name == "avg" and not self._target.dtype.is_floating_point:
-            self._buffer.div_(self._world_size, rounding_mode="trunc")
-        self._target.copy_(self._buffer)
+            self._sums.div_(self._world_size, rounding_mode="trunc")
+        _deliver(self._sums, self._target, self._part)
         return False
 
 
@@ -164,18 +195,20 @@ class LongAverage:
 
     waits = False
 
-    def __init__(self, target: Tensor, world_size: int) -> None:
+    def __init__(self, target: Tensor, world_size: int, part: Tensor | None) -> None:
         self._target = target
         self._world_size = world_size
-        self._parts = averages.parts(target, world_size)
+        self._part = part
+        self._terms = averages.parts(target, world_size)
+        self._sums = _room_for_sums(self._terms, part, world_size)
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit both parts as one tensor."""
-        return [comm.all_reduce(self._parts, async_op=True, timeout=timeout)]
+        """Submit quotients and remainders as one tensor."""
+        return [_start(comm, self._terms, self._sums, "sum", timeout)]
 
     def finish(self) -> bool:
-        """Put the parts together."""
-        self._target.copy_(averages.average(self._parts, self._world_size))
+        """Put both sums together."""
+        _deliver(averages.average(self._sums.view(-1, 2), self._world_size), self._target, self._part)
         return False
 
 
@@ -186,18 +219,20 @@ class FixedPoint:
     sum over all exponents, in which each rank adds one at its own exponent. Every contribution is rounded to a multiple
     of 2^(E - B), and the integers are summed exactly as int64. So a sum differs from the exact one by at most N/2 *
     2^(E - B) plus half a unit in the last place of the float64 result, and does not depend on any order. If a rank has
-    NaN or infinity, a second int32 sum counts them by kind, and the result is that of a floating-point sum.
+    NaN or infinity, a second sum of integers counts them by kind, and the result is that of a floating-point sum.
     """
 
     waits = True
 
-    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int, part: Tensor | None) -> None:
         self._target = target
         self._reduction = reduction
         self._world_size = world_size
+        self._part = part
         self._shift = 0  # values are multiplied by 2^shift
         self._integers = torch.empty(0)
         self._kinds: Tensor | None = None
+        self._kind_bits = 8 if world_size < 2**8 else 16  # of the number of ranks with NaN, or either infinity
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         """Agree on the exponent with the other ranks, then submit."""
@@ -214,13 +249,16 @@ class FixedPoint:
         raised = torch.nonzero(places[:_EXPONENTS])
         exponent = int(raised[-1]) + _LOWEST_EXPONENT if raised.numel() else 0
         self._shift = 62 - (self._world_size - 1).bit_length() - exponent
-        self._integers = _scaled(cleaned, self._shift).round_().to(torch.int64)
-        works = [comm.all_reduce(self._integers, async_op=True, timeout=timeout)]
+        integers = _scaled(cleaned, self._shift).round_().to(torch.int64)
+        self._integers = _room_for_sums(integers, self._part, self._world_size)
+        works = [_start(comm, integers, self._integers, "sum", timeout)]
         if int(places[_EXPONENTS]):
-            self._kinds = torch.isnan(values).to(torch.int32)
-            self._kinds += torch.isposinf(values).to(torch.int32) << 8
-            self._kinds += torch.isneginf(values).to(torch.int32) << 16
-            works.append(comm.all_reduce(self._kinds, async_op=True, timeout=timeout))
+            dtype = torch.int32 if self._kind_bits == 8 else torch.int64
+            kinds = torch.isnan(values).to(dtype)
+            kinds += torch.isposinf(values).to(dtype) << self._kind_bits
+            kinds += torch.isneginf(values).to(dtype) << 2 * self._kind_bits
+            self._kinds = _room_for_sums(kinds, self._part, self._world_size)
+            works.append(_start(comm, kinds, self._kinds, "sum", timeout))
         return works
 
     def finish(self) -> bool:
@@ -230,12 +268,40 @@ class FixedPoint:
             total /= self._world_size
         total = _scaled(total, -self._shift)
         if self._kinds is not None:
-            positive, negative = (self._kinds >> 8) & 0xFF, self._kinds >> 16
+            one = (1 << self._kind_bits) - 1
+            positive, negative = (self._kinds >> self._kind_bits) & one, self._kinds >> 2 * self._kind_bits
             total[positive > 0] = math.inf
             total[negative > 0] = -math.inf
-            total[(self._kinds & 0xFF > 0) | ((positive > 0) & (negative > 0))] = math.nan
-        self._target.copy_(total.view(self._target.shape))
+            total[(self._kinds & one > 0) | ((positive > 0) & (negative > 0))] = math.nan
+        _deliver(total, self._target, self._part)
         return self._kinds is not None
+
+
+def _room_for_sums(values: Tensor, part: Tensor | None, world_size: int) -> Tensor:
+    """Return the memory for sums of `values`: `values` itself, or a separate part of it if only a `part` is wanted."""
+    return values if part is None else torch.empty(values.numel() // world_size, dtype=values.dtype)
+
+
+def _start(
+    comm: Communicator,
+    values: Tensor,
+    sums: Tensor,
+    op: str,
+    timeout: float,
+    lanes: LaneArguments | None = None,
+    bound: int | None = None,
+) -> Work:
+    """Start the sum of `values` in place if `sums` is `values`; otherwise into `sums`, which has this rank's part."""
+    lanes = lanes or {}
+    if sums is values:
+        return comm.all_reduce(values, op, async_op=True, timeout=timeout, bound=bound, **lanes)
+    return comm.reduce_scatter(values, sums, op, async_op=True, timeout=timeout, bound=bound, **lanes)
+
+
+def _deliver(result: Tensor, target: Tensor, part: Tensor | None) -> None:
+    """Copy a result to `part`, or to `target` if there is no part."""
+    place = target if part is None else part
+    place.copy_(result.view(place.shape))
 
 
 def _premultiply(values: Tensor, reduction: Reduction) -> None:

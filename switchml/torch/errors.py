@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
+from switchml.common.rank_numbers import rank_numbers
 from switchml.errors import SwitchMLError
 
 __all__ = ["SwitchMLBackendError", "backend_error", "forked_error", "last_error", "remember"]
@@ -42,7 +43,7 @@ def backend_error(error: BaseException, group: str, global_ranks: Sequence[int])
         return error
     ranks = tuple(rank for rank in getattr(error, "ranks", ()) if rank < len(global_ranks))
     named = tuple(global_ranks[rank] for rank in ranks)
-    where = f" These ranks are {', '.join(map(str, named))} in the default group." if named != ranks else ""
+    where = f" These ranks are {rank_numbers(named)} in the default group." if named != ranks else ""
     kind = "" if isinstance(error, SwitchMLError) else f"{type(error).__name__}: "
     made = SwitchMLBackendError(f"switchml, {group}: {kind}{error}{where}", named, type(error).__name__)
     made.__cause__ = error

@@ -13,7 +13,7 @@ from switchml.errors import UnsupportedTensor
 from switchml.torch import averages
 from switchml.torch.reductions import Reduction
 
-__all__ = ["GlooReduction", "require_reducible"]
+__all__ = ["GlooReduction", "GlooScatter", "require_reducible"]
 
 _NATIVE: Final = (
     torch.float32,
@@ -104,3 +104,24 @@ class GlooReduction:
             result.div_(self._average_of, rounding_mode=None if result.dtype.is_floating_point else "trunc")
         if result is not target:
             target.copy_(result != 0 if target.dtype == torch.bool else result)
+
+
+class GlooScatter:
+    """One tensor, reduced over Gloo so that each rank gets one of its equal parts; the tensor is only read."""
+
+    def __init__(self, given: Tensor, output: Tensor, reduction: Reduction, world_size: int) -> None:
+        self._reduction = GlooReduction(given.flatten(), reduction, world_size)
+        self._output = output
+        with torch.inference_mode(False):  # Gloo writes it in `wait`, which may run outside of inference mode
+            self._result = self._reduction.empty_result(torch.Size((output.numel(),)))
+
+    def start(self, gloo: Any, timeout: timedelta) -> Any:
+        """Start the reduce-scatter, and return Gloo's work."""
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = self._reduction.op
+        options.timeout = timeout
+        return gloo._reduce_scatter_base(self._result, self._reduction.buffer, options)
+
+    def finish(self) -> None:
+        """Write the result to the output, which is contiguous."""
+        self._reduction.finish(self._result, self._output.view(-1))

@@ -6,20 +6,25 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import switchml
+from switchml._native import MAX_WORLD_SIZE
+from switchml.common.processes import boot_id
+from switchml.common.rank_numbers import rank_numbers
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch
 from switchml.errors import ConnectError, SwitchMLError
+from switchml.torch.paths import Link, Medium
 
 __all__ = ["Group", "NotJoined", "RanksAbsent", "join"]
 
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
 _START_SECONDS: Final = 30.0  # for the agent and the controller to answer; all ranks are already connecting then
-_MOST_RANKS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,11 @@ class RanksAbsent(SwitchMLError):
         self.ranks = ranks
 
 
-def join(group: Group) -> Communicator:
+def join(group: Group) -> tuple[Communicator, Link]:
     """Attach this rank to the job of `group`, which begins when all ranks have come.
+
+    Returns:
+        The communicator, and what all ranks have in common on their ways to the switch.
 
     If the program runs under `switchml-ctl job start -- COMMAND`, the first default group with the same number of ranks
     is that job. Every other group becomes a new job, with a unique key that rank 0 of the group makes.
@@ -79,19 +87,40 @@ def join(group: Group) -> Communicator:
     except ConnectError as error:
         problem = str(error)
     try:
-        _agree(group, "joined", problem)
+        told = _agree(group, "joined", problem, _facts(communicator))
     except NotJoined:
         if communicator is not None:
             communicator.close()
         raise
     assert communicator is not None
-    return communicator
+    return communicator, Link(all(facts["optional_values"] for facts in told), _medium(told))
+
+
+def _facts(communicator: Communicator | None) -> dict[str, Any]:
+    """Return what the other ranks need to know of this one."""
+    if communicator is None:
+        return {}
+    return {
+        "optional_values": communicator.optional_values,
+        "shares_memory": communicator.shares_memory,
+        "host": boot_id(),
+        "network": Path("/proc/self/ns/net").stat().st_ino,
+    }
+
+
+def _medium(told: Sequence[dict[str, Any]]) -> Medium:
+    """Return the connection between ranks with these facts."""
+    if len({facts["host"] for facts in told}) > 1:
+        return "links"
+    if all(facts["shares_memory"] for facts in told):
+        return "shared memory"
+    return "links" if len({facts["network"] for facts in told}) > 1 else "loopback"
 
 
 def _agent_problem(group: Group) -> str:
     """Return why this rank cannot reach an agent; an empty string if it can."""
-    if group.size > _MOST_RANKS:
-        return f"a job has at most {_MOST_RANKS} ranks, and this group has {group.size}"
+    if group.size > MAX_WORLD_SIZE:
+        return f"a job has at most {MAX_WORLD_SIZE} ranks, and this group has {group.size}"
     try:
         target = find_target(os.environ, job="probe", rank=group.rank, world_size=group.size)
     except ConnectError as error:
@@ -134,10 +163,15 @@ def _connect(group: Group) -> Communicator:
     )
 
 
-def _agree(group: Group, step: str, problem: str) -> None:
-    """Exchange `problem` with all ranks; raise the same error on all of them if any has one."""
+def _agree(group: Group, step: str, problem: str, facts: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Exchange `problem` with all ranks; raise the same error on all of them if any has one.
+
+    Returns:
+        The `facts` of all ranks.
+
+    """
     keys = [f"{step}/{rank}" for rank in range(group.size)]
-    group.store.set(keys[group.rank], json.dumps(problem))
+    group.store.set(keys[group.rank], json.dumps([problem, facts or {}]))
     try:
         group.store.wait(keys, group.timeout)
     except Exception as error:  # the type of the exception depends on the kind of store
@@ -145,15 +179,16 @@ def _agree(group: Group, step: str, problem: str) -> None:
         if absent:
             raise RanksAbsent(
                 f"Timed out after {group.timeout.total_seconds():g} s in the first collective: rank "
-                f"{', '.join(map(str, absent))} had not come to it. All ranks of a group have to make it; check "
+                f"{rank_numbers(absent)} had not come to it. All ranks of a group have to make it; check "
                 "whether these still run, or allow more time (the group's timeout).",
                 absent,
             ) from error
-    problems = {rank: json.loads(value) for rank, value in enumerate(group.store.multi_get(keys))}
+    said = [json.loads(value) for value in group.store.multi_get(keys)]
     reasons: dict[str, list[int]] = {}
-    for rank, reason in problems.items():
+    for rank, (reason, _) in enumerate(said):
         if reason:
             reasons.setdefault(reason, []).append(rank)
     if reasons:
-        words = "; ".join(f"rank {', '.join(map(str, ranks))}: {reason}" for reason, ranks in reasons.items())
+        words = "; ".join(f"rank {rank_numbers(ranks)}: {reason}" for reason, ranks in reasons.items())
         raise NotJoined(f"{group} could not become a job of the switch: {words}")
+    return [facts for _, facts in said]

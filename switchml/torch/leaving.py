@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from switchml.common.rank_numbers import rank_numbers
+
 __all__ = ["RanksMissing", "Standing", "Stall", "agree_to_leave"]
 
 _LOOK_SECONDS: Final = 0.02  # between two checks of the store while waiting for a rank
@@ -37,7 +39,7 @@ class RanksMissing(Exception):
     """Some ranks do not answer, so the group cannot continue. `ranks` are these, as ranks of the group."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
-        super().__init__(f"rank {', '.join(map(str, ranks))} of the group does not answer")
+        super().__init__(f"rank {rank_numbers(ranks)} of the group does not answer")
         self.ranks = ranks
 
 

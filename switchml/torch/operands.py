@@ -11,7 +11,7 @@ from switchml.errors import UnsupportedTensor
 from switchml.tensors import torch_address
 from switchml.torch.options import Options
 
-__all__ = ["Operand", "may_overlap", "require_device", "require_writable"]
+__all__ = ["Operand", "may_overlap", "memory_of", "require_device", "require_writable"]
 
 
 def require_device(tensor: Tensor, options: Options) -> None:
@@ -59,6 +59,12 @@ def may_overlap(tensor: Tensor) -> bool:
     return False
 
 
+def memory_of(tensor: Tensor) -> tuple[int, int]:
+    """Return address and bytes of a tensor's memory; of the first element only if the tensor has gaps."""
+    elements = tensor.numel() if tensor.is_contiguous() else 1
+    return tensor.data_ptr(), elements * tensor.element_size()
+
+
 def _unsupported(tensor: Tensor, what: str, remedy: str) -> UnsupportedTensor:
     return UnsupportedTensor(
         f"the tensor of shape {tuple(tensor.shape)} and dtype {tensor.dtype} {what}. It is unchanged; {remedy}."
@@ -102,9 +108,7 @@ class Operand:
     @property
     def range(self) -> tuple[int, int]:
         """Address and number of bytes of the caller's memory; of the first element only if the tensor has gaps."""
-        source = self._source
-        elements = source.numel() if source.is_contiguous() else 1
-        return source.data_ptr(), elements * source.element_size()
+        return memory_of(self._source)
 
     @property
     def waits(self) -> bool:

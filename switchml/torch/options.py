@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from switchml.arguments import whole_number
+from switchml.calls import FORMS, Sparse
 from switchml.lanes import ROUNDINGS, Rounding
 
 __all__ = ["Options", "configure", "current_options"]
@@ -27,6 +28,9 @@ class Options:
             bfloat16 in groups of up to 8 ranks, else 32.
         rounding: with 16 or 8 bits, "nearest", or "stochastic" for sums whose expected value is the exact one.
         seed: of stochastic rounding.
+        sparse: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with ``sparse=True``;
+            "auto": where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse
+            tensors (torch.sparse_coo) are all-reduced in the network in any case.
 
     Raises:
         ValueError: a value is not one of those.
@@ -39,6 +43,7 @@ class Options:
     wire: Wire = "auto"
     rounding: Rounding = "nearest"
     seed: int = 0
+    sparse: Sparse = False
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo"):
@@ -51,6 +56,8 @@ class Options:
             raise ValueError(f'rounding is {self.rounding!r}; it must be "nearest" or "stochastic"')
         if not 0 <= whole_number(self.seed, "seed") < 2**64:
             raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
+        if self.sparse not in FORMS:
+            raise ValueError(f'sparse is {self.sparse!r}; it must be False, True or "auto"')
 
 
 _configured: dict[str, object] = {}
@@ -63,12 +70,13 @@ def configure(
     wire: Wire | None = None,
     rounding: Rounding | None = None,
     seed: int | None = None,
+    sparse: Sparse | None = None,
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
     These options override SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or ``0``),
-    SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``) and SWITCHML_TORCH_ROUNDING (``nearest`` or ``stochastic``);
-    a group's `pg_options` override them.
+    SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``), SWITCHML_TORCH_ROUNDING (``nearest`` or ``stochastic``) and
+    SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``); a group's `pg_options` override them.
 
     Args:
         fallback: see `Options`; unchanged if omitted.
@@ -76,6 +84,7 @@ def configure(
         wire: see `Options`; unchanged if omitted.
         rounding: see `Options`; unchanged if omitted.
         seed: see `Options`; unchanged if omitted.
+        sparse: see `Options`; unchanged if omitted.
 
     Returns:
         The options that are in effect now.
@@ -88,7 +97,7 @@ def configure(
     chosen: dict[str, object] = {}
     if fallback != "unset":
         chosen["fallback"] = fallback
-    given = {"stage_cuda": stage_cuda, "wire": wire, "rounding": rounding, "seed": seed}
+    given = {"stage_cuda": stage_cuda, "wire": wire, "rounding": rounding, "seed": seed, "sparse": sparse}
     chosen |= {name: value for name, value in given.items() if value is not None}
     Options(**chosen)  # type: ignore[arg-type]
     _configured.update(chosen)
@@ -106,6 +115,7 @@ def current_options() -> Options:
         fallback=_choice("SWITCHML_TORCH_FALLBACK", {"": None, "none": None, "gloo": "gloo"}),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
         wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]
+        sparse=_choice("SWITCHML_TORCH_SPARSE", {"": False, "off": False, "on": True, "auto": "auto"}),  # type: ignore[arg-type]
         rounding=_choice("SWITCHML_TORCH_ROUNDING", {"": "nearest", "nearest": "nearest", "stochastic": "stochastic"}),  # type: ignore[arg-type]
     )
     return replace(options, **_configured)  # type: ignore[arg-type]

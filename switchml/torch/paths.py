@@ -2,20 +2,106 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
 import torch
 
 from switchml.torch.encodings import SUM_DTYPES
 from switchml.torch.reductions import NETWORK_OPERATIONS, reduction_of
 
-__all__ = ["MOST_BROADCAST_BYTES", "PATHS", "Path", "Route", "path_of", "table"]
+__all__ = [
+    "LEAST_LONG_SUM_BYTES",
+    "LONG_SUMS_OVER_GLOO",
+    "MOST_BROADCAST_BYTES",
+    "MOST_GATHERED_BYTES",
+    "MOST_WORDS",
+    "PATHS",
+    "Link",
+    "LongSumsOverGloo",
+    "Medium",
+    "Path",
+    "Route",
+    "long_sums_table",
+    "path_of",
+    "path_of_long_sum",
+    "table",
+]
 
 Path = Literal["network", "gloo"]
+Medium = Literal["shared memory", "loopback", "links"]
+"""The connection between ranks: memory that all of them share with the switch, the loopback network of the one host
+that they are on, or links."""
 
-MOST_BROADCAST_BYTES: Final = 1 << 13
-"""Larger broadcasts go over Gloo, because in the network every rank sends as many bytes as the root."""
+
+class Link(NamedTuple):
+    """The way to the switch, as far as it is alike at all ranks of a group.
+
+    Attributes:
+        optional_values: ranks that have nothing to contribute need not send zeros.
+        medium: the connection between the ranks; None if it is not known.
+
+    """
+
+    optional_values: bool = False
+    medium: Medium | None = None
+
+    @property
+    def shared_memory(self) -> bool:
+        """True if the switch is on their host and reads their values where they are, without packets."""
+        return self.medium == "shared memory"
+
+
+MOST_BROADCAST_BYTES: Final = 1 << 16
+"""Larger broadcasts go over Gloo, unless the ranks share memory with the switch.
+
+Measured on one machine, four ranks are 1.49, 1.06, 0.77, 0.92 and 1.07 times as fast as Gloo over UDP, with 8 KiB, 64
+KiB, 512 KiB, 4 MiB and 64 MiB. Over shared memory they are faster at each of these sizes, 1.1 to 1.5 times.
+"""
+
+MOST_GATHERED_BYTES: Final = 1 << 16
+"""Larger results of an all-gather come over Gloo if every rank must send as many bytes as it gets: its own and zeros.
+
+Measured on one machine, four ranks then take about half of Gloo's time or less up to 512 KiB, and twice its time for 4
+MiB. Without zeros they are faster than Gloo at any size, over UDP as over shared memory.
+A link that limits the time has to carry N / (N - 1) times Gloo's bytes. At 200 Mb/s and 64 KiB, that costs four ranks
+0.7 ms, about as much as Gloo's further round trips.
+"""
+
+LEAST_LONG_SUM_BYTES: Final = 1 << 20
+"""Smaller sums of int64 go through the network whatever their values are."""
+
+MOST_WORDS: Final = 3
+"""The words of a packet that an int64 takes at most."""
+
+
+@dataclass(frozen=True)
+class LongSumsOverGloo:
+    """Sums of int64 that are faster over Gloo: over this medium, if an element takes at least `words` in packets.
+
+    Attributes:
+        medium: the connection between the ranks.
+        least_ranks, most_ranks: the sizes of groups.
+        words: one, two or three words for an element; the mean of all elements.
+
+    """
+
+    medium: Medium
+    least_ranks: int
+    most_ranks: int
+    words: float
+
+
+LONG_SUMS_OVER_GLOO: Final = (
+    LongSumsOverGloo("shared memory", 4, 64, 2.5),
+    LongSumsOverGloo("loopback", 4, 64, 1.5),
+    LongSumsOverGloo("links", 2, 2, 2.1),
+    LongSumsOverGloo("links", 3, 3, 2.7),
+)
+"""Measured on one machine with two cores, with 2 and 4 ranks; for links, computed from the bytes that a rank sends.
+
+An element takes 4 bytes for each word in packets, and 16 (N - 1) / N bytes in Gloo's ring of N ranks.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,6 +113,9 @@ class Route:
         ops: reductions that go through the network; None if the operation does not reduce.
         dtypes: dtypes that go through the network; None for all.
         most_bytes: larger tensors go over Gloo; None for no limit.
+        unlimited: the field of `Link` with which there is no such limit; None if there is always one.
+        sparse: sparse tensors (torch.sparse_coo) go through the network too.
+        long_sums: sums of int64 for which `LONG_SUMS_OVER_GLOO` has a row go over Gloo.
         note: remarks.
 
     """
@@ -35,26 +124,41 @@ class Route:
     ops: tuple[str, ...] | None = None
     dtypes: tuple[torch.dtype, ...] | None = None
     most_bytes: int | None = None
+    unlimited: Literal["optional_values", "shared_memory"] | None = None
+    sparse: bool = False
+    long_sums: bool = False
     note: str = ""
 
 
-_REDUCED: Final = Route("network", NETWORK_OPERATIONS, SUM_DTYPES, None, "other reductions, sparse tensors: Gloo")
+_REDUCED: Final = Route("network", NETWORK_OPERATIONS, SUM_DTYPES, note="other reductions, sparse tensors: Gloo")
+_ALL_REDUCED: Final = Route(
+    "network", NETWORK_OPERATIONS, SUM_DTYPES, sparse=True, note="also of sparse tensors; other reductions: Gloo"
+)
+_ALL_REDUCED_OR_LONG: Final = replace(
+    _ALL_REDUCED, long_sums=True, note="also of sparse tensors; other reductions, some large sums of int64: Gloo"
+)
 _GLOO: Final = Route("gloo")
-_GLOO_REDUCED: Final = Route("gloo", note="AVG and PREMUL_SUM as well, which Gloo lacks")
+_GATHERED: Final = Route(
+    "network", most_bytes=MOST_GATHERED_BYTES, unlimited="optional_values", note="larger ones: Gloo"
+)
+_BROADCAST: Final = Route(
+    "network", most_bytes=MOST_BROADCAST_BYTES, unlimited="shared_memory", note="larger ones: Gloo"
+)
+_LIMITS: Final = {"optional_values": "where ranks must send zeros ", "shared_memory": "over packets "}
 
 PATHS: Final[dict[str, Route]] = {
-    "all_reduce": _REDUCED,
-    "all_reduce_coalesced": _REDUCED,
+    "all_reduce": _ALL_REDUCED_OR_LONG,
+    "all_reduce_coalesced": _ALL_REDUCED,
     "reduce": _REDUCED,
-    "broadcast": Route("network", most_bytes=MOST_BROADCAST_BYTES, note="larger ones: Gloo"),
+    "broadcast": _BROADCAST,
     "barrier": Route("network"),
-    "reduce_scatter": _GLOO_REDUCED,
-    "reduce_scatter_single": _GLOO_REDUCED,
-    "reduce_scatter_single_coalesced": _GLOO_REDUCED,
-    "all_gather": _GLOO,
-    "all_gather_coalesced": _GLOO,
-    "all_gather_single": _GLOO,
-    "all_gather_single_coalesced": _GLOO,
+    "reduce_scatter": _REDUCED,
+    "reduce_scatter_single": _REDUCED,
+    "reduce_scatter_single_coalesced": _REDUCED,
+    "all_gather": _GATHERED,
+    "all_gather_coalesced": _GATHERED,
+    "all_gather_single": _GATHERED,
+    "all_gather_single_coalesced": _GATHERED,
     "gather": _GLOO,
     "scatter": _GLOO,
     "all_to_all": _GLOO,
@@ -76,6 +180,9 @@ def path_of(
     op: object = None,
     nbytes: int | None = None,
     sparse: bool = False,
+    words: float = 1,
+    world_size: int = 2,
+    link: Link = Link(),  # noqa: B008 - it cannot be changed
 ) -> Path:
     """Return the path of a collective in a group that is a job of the switch.
 
@@ -83,8 +190,11 @@ def path_of(
         operation: a key of `PATHS`.
         dtype: the dtype of its tensors; None for float32.
         op: `ReduceOp` or its name, for operations that reduce; None for SUM.
-        nbytes: bytes of a tensor; None for a small one.
-        sparse: True for sparse tensors.
+        nbytes: bytes of a tensor, which is the result of an all-gather; None for a small one.
+        sparse: True for sparse tensors (torch.sparse_coo).
+        words: of a sum of int64, the words that an element takes in packets (`LongSums` knows them).
+        world_size: of a sum of int64, the number of ranks.
+        link: the way to the switch (`SwitchMLProcessGroup.link`); by default one of which nothing is known.
 
     Raises:
         KeyError: there is no such operation.
@@ -96,12 +206,27 @@ def path_of(
         return "gloo"
     reduction = reduction_of("sum" if op is None else op)
     network = (
-        not sparse
+        (route.sparse or not sparse)
         and (route.ops is None or reduction.name in route.ops)
         and (route.dtypes is None or (dtype or torch.float32) in route.dtypes)
-        and (route.most_bytes is None or (nbytes or 0) <= route.most_bytes)
+        and (
+            route.most_bytes is None
+            or (nbytes or 0) <= route.most_bytes
+            or (route.unlimited is not None and getattr(link, route.unlimited))
+        )
     )
+    if network and route.long_sums and dtype == torch.int64 and reduction.name == "sum" and not sparse:
+        return path_of_long_sum(nbytes or 0, words, world_size, link.medium)
     return "network" if network else "gloo"
+
+
+def path_of_long_sum(nbytes: int, words: float, world_size: int, medium: Medium | None) -> Path:
+    """Return the path of an all-reduce that is a sum of int64; the arguments are those of `path_of`."""
+    over_gloo = nbytes >= LEAST_LONG_SUM_BYTES and any(
+        row.medium == medium and row.least_ranks <= world_size <= row.most_ranks and words >= row.words
+        for row in LONG_SUMS_OVER_GLOO
+    )
+    return "gloo" if over_gloo else "network"
 
 
 def table() -> str:
@@ -110,5 +235,15 @@ def table() -> str:
     for operation, route in PATHS.items():
         ops = ", ".join(op.upper() for op in route.ops or ()) or "-"
         limit = f"up to {route.most_bytes} bytes; " if route.most_bytes is not None else ""
+        limit = f"{_LIMITS[route.unlimited]}{limit}" if route.unlimited is not None else limit
         lines.append(f"| `{operation}` | {route.path} | {ops} | {limit}{route.note} |")
+    return "\n".join(lines)
+
+
+def long_sums_table() -> str:
+    """Return `LONG_SUMS_OVER_GLOO` as the Markdown table in docs/pytorch.md."""
+    lines = ["| ranks connected by | ranks | words for an element |", "|---|---|---|"]
+    for row in LONG_SUMS_OVER_GLOO:
+        ranks = str(row.least_ranks) if row.least_ranks == row.most_ranks else f"{row.least_ranks} to {row.most_ranks}"
+        lines.append(f"| {row.medium} | {ranks} | {row.words:g} or more |")
     return "\n".join(lines)

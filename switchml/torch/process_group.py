@@ -8,6 +8,7 @@ for the CPU, so that methods that are not overridden here go to Gloo without any
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -21,15 +22,26 @@ from torch._C._distributed_c10d import AllgatherOptions
 from switchml import lifetime
 from switchml.errors import UnsupportedTensor
 from switchml.tensors import torch_address
-from switchml.torch.collectives import AllReduce, Barrier, Broadcast, Collective, Reduce, broadcast_over_gloo
+from switchml.torch.collectives import (
+    AllGather,
+    AllReduce,
+    Barrier,
+    Broadcast,
+    Collective,
+    Ranks,
+    Reduce,
+    ReduceScatter,
+    broadcast_over_gloo,
+)
 from switchml.torch.errors import forked_error
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
 from switchml.torch.operands import Operand, may_overlap, require_device, require_writable
 from switchml.torch.options import Options, current_options
-from switchml.torch.paths import Path, path_of
+from switchml.torch.paths import Link, Path, path_of
 from switchml.torch.queue import NetworkQueue
 from switchml.torch.reductions import Reduction, reduction_of
+from switchml.torch.sparse_tensors import SparseAllReduce
 from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
 from switchml.torch.works import FinishedGlooWork
@@ -99,6 +111,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 partial(make_gloo, "network-gloo/"),
             )
             if group.is_default:  # other groups join with their first collective in the network
+                _remember_default(self._queue)
                 self._queue.join()
 
     # ---- what the group is -----------------------------------------------------------------------------------------
@@ -125,6 +138,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def job(self) -> str:
         """The name of its job in the switch; empty if it has none (yet)."""
         return self._queue.job if self._queue is not None else ""
+
+    @property
+    def link(self) -> Link:
+        """The way to the switch, as far as it is alike at all ranks; unknown if the group has no job (yet)."""
+        return self._queue.link if self._queue is not None else Link()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the default timeout of collectives from now on."""
@@ -164,6 +182,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
         queue = self._queue
         if queue is not None and all(self._path(name, tensor, reduction) == "network" for tensor in tensors):
+            if any(tensor.is_sparse for tensor in tensors):
+                return self._all_reduce_sparse(tensors, reduction, opts, timeout)
             return self._submit(
                 AllReduce(tensors, reduction, self.size(), queue.fallback, self._options, timeout, name), opts
             )
@@ -176,6 +196,21 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._reduce_over_gloo(
             tensors, reduction, lambda part: part.start(self._gloo, timeout), lambda operand: operand.deliver()
         )
+
+    def _all_reduce_sparse(self, tensors: list[Tensor], reduction: Reduction, opts: Any, timeout: timedelta) -> Any:
+        """Reduce tensors of which some are sparse, each in a separate call."""
+        assert self._queue is not None
+        fallback, ranks = self._queue.fallback, Ranks(self.rank(), self.size())
+        works = [
+            self._submit(
+                SparseAllReduce(tensor, reduction, ranks, fallback, self._options, timeout)
+                if tensor.is_sparse
+                else AllReduce([tensor], reduction, ranks.size, fallback, self._options, timeout),
+                opts,
+            )
+            for tensor in tensors
+        ]
+        return works[0] if len(works) == 1 else FinishedGlooWork(works, tensors, lambda: None)
 
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int | None = None
@@ -230,7 +265,17 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
     ) -> Any:
         """Reduce `inputs` (a list of one list, which has a tensor for each rank); each rank gets its own part."""
-        output, parts = _one(outputs, "reduce_scatter")[0], _one_list(inputs, "reduce_scatter")
+        name = "reduce_scatter"
+        output, parts = _one(outputs, name)[0], _one_list(inputs, name)
+        reduction = self._reduction(opts, op)
+        if (
+            len(parts) == self.size()
+            and all(_alike(part, output) for part in parts)
+            and self._path(name, output, reduction) == "network"
+            and self._queue is not None
+        ):
+            given = torch.cat([part.detach().flatten() for part in parts])
+            return self._reduce_scatter(name, [output], [given], reduction, opts, timeout)
         return self._scattered(
             output,
             parts,
@@ -242,6 +287,9 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Reduce `input`; rank r gets the r-th of its equal parts."""
+        reduction = self._reduction(opts, None)
+        if self._scatters("reduce_scatter_single", [output], [input], reduction):
+            return self._reduce_scatter("reduce_scatter_single", [output], [input], reduction, opts, None)
         return self._scattered(
             output,
             [input],
@@ -255,8 +303,36 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Do `reduce_scatter_single` for several tensors; return one work for all."""
+        name, reduction = "reduce_scatter_single_coalesced", self._reduction(opts, None)
+        if len(outputs) == len(inputs) and self._scatters(name, outputs, inputs, reduction):
+            return self._reduce_scatter(name, outputs, inputs, reduction, opts, None)
         works = [self.reduce_scatter_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
         return FinishedGlooWork(works, outputs, lambda: None)
+
+    def _scatters(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduction: Reduction) -> bool:
+        """Return whether the network reduces and scatters the tensors; errors in their sizes are found by Gloo."""
+        return self._queue is not None and all(
+            given.dtype == output.dtype
+            and given.numel() == self.size() * output.numel()
+            and self._path(name, given, reduction) == "network"
+            for output, given in zip(outputs, inputs, strict=True)
+        )
+
+    def _reduce_scatter(
+        self,
+        name: str,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        reduction: Reduction,
+        opts: Any,
+        timeout: timedelta | None,
+    ) -> Any:
+        assert self._queue is not None
+        ranks, timeout = Ranks(self.rank(), self.size()), self._timeout(opts, timeout)
+        fallback = self._queue.fallback
+        return self._submit(
+            ReduceScatter(outputs, inputs, reduction, ranks, fallback, self._options, timeout, name), opts
+        )
 
     def _scattered(
         self,
@@ -308,21 +384,28 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         options.timeout = timeout
         return self._gloo.barrier(options)
 
-    # ---- operations over Gloo --------------------------------------------------------------------------------------
+    # ---- all-gather ------------------------------------------------------------------------------------------------
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of each rank on all ranks."""
         outputs, inputs = ([outputs], [inputs]) if isinstance(inputs, Tensor) else (outputs, inputs)
+        if self._gathers_lists("all_gather", outputs, inputs):
+            return self._all_gather("all_gather", outputs, inputs, opts, timeout)
         options = self._with_timeout(AllgatherOptions(), opts, timeout)
         return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options))
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Do `allgather` for several tensors."""
+        """Do `allgather` for several tensors; `outputs` has a list of such tensors for each rank."""
+        by_tensor = [list(of_ranks) for of_ranks in zip(*outputs, strict=False)]
+        if self._gathers_lists("all_gather_coalesced", by_tensor, inputs):
+            return self._all_gather("all_gather_coalesced", by_tensor, inputs, opts, None)
         options = self._with_timeout(AllgatherOptions(), opts, None)
         return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options))
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Gather a tensor of each rank into consecutive parts of `output`."""
+        if self._gathers("all_gather_single", [output], [input]):
+            return self._all_gather("all_gather_single", [output], [input], opts, None)
         options = self._with_timeout(AllgatherOptions(), opts, None)
         return self._over_gloo(
             [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
@@ -330,8 +413,51 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `all_gather_single` for several tensors; return one work for all."""
+        name = "all_gather_single_coalesced"
+        if len(outputs) == len(inputs) and self._gathers(name, outputs, inputs):
+            return self._all_gather(name, outputs, inputs, opts, None)
         works = [self.all_gather_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
         return FinishedGlooWork(works, outputs, lambda: None)
+
+    def _gathers(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
+        """Return whether the network gathers the tensors; errors in their sizes are found by Gloo."""
+        return self._queue is not None and all(
+            given.dtype == output.dtype
+            and given.numel() * self.size() == output.numel()
+            and not given.is_sparse
+            and self._path(name, output) == "network"
+            for output, given in zip(outputs, inputs, strict=True)
+        )
+
+    def _gathers_lists(self, name: str, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> bool:
+        """Do the same for a list of a tensor for each rank as the output; those on other devices are Gloo's."""
+        return (
+            self._queue is not None
+            and len(outputs) == len(inputs)
+            and all(
+                len(of_ranks) == self.size()
+                and all(_alike(output, given) and output.device.type == "cpu" for output in of_ranks)
+                and self._path(name, given, copies=self.size()) == "network"
+                for of_ranks, given in zip(outputs, inputs, strict=True)
+            )
+        )
+
+    def _all_gather(
+        self,
+        name: str,
+        outputs: Sequence[Tensor | Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        opts: Any,
+        timeout: timedelta | None,
+    ) -> Any:
+        assert self._queue is not None
+        ranks, timeout = Ranks(self.rank(), self.size()), self._timeout(opts, timeout)
+        for output in _flat(outputs):
+            require_device(output, self._options)
+            require_writable(output)
+        return self._submit(AllGather(outputs, inputs, ranks, self._queue.fallback, self._options, timeout, name), opts)
+
+    # ---- operations over Gloo --------------------------------------------------------------------------------------
 
     def gather(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
@@ -451,9 +577,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._queue.submit(collective, getattr(opts, "asyncOp", True) is False)
         return collective.work
 
-    def _path(self, name: str, tensor: Tensor, reduction: Reduction | None = None) -> Path:
+    def _path(self, name: str, tensor: Tensor, reduction: Reduction | None = None, copies: int = 1) -> Path:
+        """Return the path of a collective whose result is as large as `copies` tensors of this size."""
         dtype = torch.empty(0, dtype=tensor.dtype).real.dtype if tensor.is_complex() else tensor.dtype
-        path = path_of(name, dtype, reduction, tensor.nbytes if not tensor.is_sparse else None, tensor.is_sparse)
+        size = copies * tensor.nbytes if not tensor.is_sparse else None
+        path = path_of(name, dtype, reduction, size, tensor.is_sparse, link=_link())
         if tensor.is_complex() and reduction is not None and path == "gloo":
             raise UnsupportedTensor(
                 f"{reduction.name} is not defined for {tensor.dtype}. The tensor is unchanged; reduce its real and "
@@ -474,6 +602,28 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
         options.timeout = self._timeout(opts, timeout)
         return options
+
+
+_default_queue: weakref.ref[NetworkQueue] | None = None  # of the latest default group
+
+
+def _remember_default(queue: NetworkQueue) -> None:
+    global _default_queue
+    _default_queue = weakref.ref(queue)
+
+
+def _link() -> Link:
+    """Return what all ranks of the default group have in common on their ways to the switch.
+
+    It stands for all groups: a group that has not joined yet cannot say so itself, and all ranks must choose alike.
+    """
+    queue = None if _default_queue is None else _default_queue()
+    return Link() if queue is None else queue.link
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors can be parts of one."""
+    return one.dtype == other.dtype and one.numel() == other.numel() and bool(one.device == other.device)
 
 
 def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta, prefix: str) -> Any:

@@ -1,8 +1,9 @@
 """The network collectives of a process group, which start and end in the order of their calls.
 
 A call is submitted by the thread that makes it, so that several calls stream back to back. If its start has to wait
-(for a job that begins with the group's first collective, for a copy from a CUDA device, or for the exponent of a
-float64 tensor), a second thread starts it, and later calls queue up behind it: every rank keeps the order of the calls.
+(for a job that begins with the group's first collective, for a copy from a CUDA device, for the exponent of a float64
+tensor, or for an earlier sum that tells its path), a second thread starts it, and later calls queue up behind it: every
+rank keeps the order of the calls. Large sums of int64 may go over Gloo, in that order too (`long_sums`).
 A third thread waits for results, without the GIL, and completes the calls in the same order.
 """
 
@@ -30,10 +31,12 @@ from switchml.errors import (
     WorkerLost,
 )
 from switchml.in_flight import MemoryInFlight
-from switchml.torch.collectives import Collective, broadcast_over_gloo
+from switchml.torch.collectives import Collective
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
+from switchml.torch.long_sums import LongSums
+from switchml.torch.paths import Link
 from switchml.torch.statistics import count
 from switchml.work import Work
 
@@ -43,6 +46,7 @@ _LOG = logging.getLogger("switchml.torch")
 _LOOK_SECONDS: Final = 1.0  # between two checks whether results come, if there is a fallback
 _STALL_LOOKS: Final = 5  # checks without a result after which this rank reports that it gets none
 _JOIN_SECONDS: Final = 5.0  # for threads to end
+_REPORT_SECONDS: Final = 3.0  # for the job to report the loss that made Gloo fail
 
 
 class NetworkQueue:
@@ -68,6 +72,9 @@ class NetworkQueue:
         self._trouble: SwitchMLError | None = None  # noticed, but not handled yet
         self._why_gloo = ""
         self._job = ""
+        self._link = Link()
+        self._long_sums = LongSums(group.size)
+        self._sums_gloo: Any = None  # for long sums only, so that their order does not depend on that of other calls
         self._waiting: deque[Collective] = deque()  # not started yet
         self._starting = False
         self._in_flight: deque[Collective] = deque()
@@ -109,16 +116,21 @@ class NetworkQueue:
                 raise self._error
             if self._closed:
                 raise SwitchMLBackendError(f"switchml: {self._group} was destroyed", reason="CommunicatorClosed")
-            self._memory.claim(collective.ranges, collective)
+            self._memory.claim(collective.ranges, collective, collective.reads)
             self._start_threads()
+            # The ranks behind may need results from the network again, so a group with a fallback stays there.
+            turn = None if self._fallback else self._long_sums.next_turn(collective.long_bytes)
+            collective.turn = turn
             established = self._comm is not None or self._gloo is not None
-            at_once = established and not collective.waits and not self._waiting and self._trouble is None
+            waits = collective.waits or self._waiting or self._trouble is not None
+            at_once = established and not waits and self._has_path(collective) and not self._lacks_gloo(collective)
             here = False
             try:
                 started = at_once and self._start(collective)
             except Exception:  # nothing was sent
                 self._memory.release(collective.ranges, collective)
                 raise
+            self._long_sums.take(turn)
             if not started:
                 self._waiting.append(collective)
             elif synchronous and self._comm is not None and not self._fallback and not self._in_flight:
@@ -135,8 +147,9 @@ class NetworkQueue:
         try:
             non_finite = _all_ended(collective)
         except Exception as error:
+            cause = self._cause_of(error)
             with self._state:
-                failure = self._destroyed() if self._closed else self._as_backend_error(error)
+                failure = self._destroyed() if self._closed else self._as_backend_error(cause)
                 self._fail_all(failure, collective)
         else:
             self._complete(collective, self._delivered(collective, non_finite))
@@ -144,6 +157,9 @@ class NetworkQueue:
     def _complete(self, collective: Collective, error: SwitchMLBackendError | None = None) -> None:
         with self._state:
             self._memory.release(collective.ranges, collective)
+            if collective.turn is not None:
+                self._long_sums.ended(collective.turn, collective.wire_bytes)
+                self._state.notify_all()
         if error is not None and not self._closed:
             remember(error)
         collective.complete(error)
@@ -163,6 +179,11 @@ class NetworkQueue:
     def fallback(self) -> bool:
         """True if results are kept and contributions copied, so that Gloo can continue if the network is lost."""
         return self._fallback
+
+    @property
+    def link(self) -> Link:
+        """The way to the switch, as far as it is alike at all ranks; unknown before the queue has joined."""
+        return self._link
 
     @property
     def state(self) -> str:
@@ -206,7 +227,7 @@ class NetworkQueue:
     def _establish(self, required: bool) -> None:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
-            comm = join(self._group)
+            comm, self._link = join(self._group)
         except RanksAbsent as error:
             raise self._as_backend_error(error) from error
         except NotJoined as error:
@@ -220,6 +241,7 @@ class NetworkQueue:
         count("network_groups")
         with self._state:
             self._comm, self._job = comm, comm.name
+            self._long_sums.begin(self._link.medium)
             closed = self._closed
         if closed:
             comm.end()
@@ -249,11 +271,26 @@ class NetworkQueue:
             self._threads.append(thread)
             thread.start()
 
+    def _has_path(self, collective: Collective) -> bool:
+        """Return whether the path of a collective is known; `_state` must be held."""
+        return self._comm is None or self._long_sums.path(collective.turn) is not None
+
+    def _lacks_gloo(self, collective: Collective) -> bool:
+        """Return whether a collective of a job goes over a Gloo group that has to be made; `_state` must be held."""
+        over_gloo = self._comm is not None and self._long_sums.path(collective.turn) == "gloo"
+        return over_gloo and self._sums_gloo is None
+
     def _start(self, collective: Collective) -> bool:
         """Start a collective over the network or Gloo, as the group does now; return whether that was possible."""
         with self._state:
             comm, gloo = self._comm, self._gloo
+            over_gloo = comm is not None and self._long_sums.path(collective.turn) == "gloo"
         try:
+            if over_gloo:
+                collective.start_over_gloo(self._sums_gloo)
+                count("gloo_calls")
+                count("long_sums_over_gloo")
+                return True
             if comm is not None:
                 collective.start(comm)
                 count("network_calls")
@@ -274,17 +311,22 @@ class NetworkQueue:
         """Start the collectives that had to wait (thread)."""
         while True:
             with self._state:
-                self._state.wait_for(lambda: self._closed or (self._waiting and self._trouble is None))
+                self._state.wait_for(lambda: self._closed or self._can_start_next())
                 if self._closed:
                     return
                 collective = self._waiting[0]
                 established = self._comm is not None or self._gloo is not None
+                lacks_gloo = self._lacks_gloo(collective)
                 self._starting = True
             error: Exception | None = None
             started = False
             try:
                 if not established:
                     self._establish(required=False)
+                if lacks_gloo:
+                    made = self._make_gloo()
+                    with self._state:
+                        self._sums_gloo = made
                 with torch.inference_mode():
                     started = self._start(collective)
             except Exception as unexpected:  # of Gloo or CUDA: it ends only this collective
@@ -297,6 +339,10 @@ class NetworkQueue:
                     self._waiting.popleft()
                     self._fail_all(self._as_backend_error(error), collective)
                 self._state.notify_all()
+
+    def _can_start_next(self) -> bool:
+        """Return whether the first collective that waits can be started; `_state` must be held."""
+        return bool(self._waiting) and self._trouble is None and self._has_path(self._waiting[0])
 
     # ---- completing --------------------------------------------------------------------------------------------------
 
@@ -325,8 +371,9 @@ class NetworkQueue:
                     return
                 self._deal_with(error)
             except Exception as error:  # of Gloo, or of a copy into the caller's tensors
+                cause = self._cause_of(error)
                 with self._state:
-                    self._fail_all(self._as_backend_error(error))
+                    self._fail_all(self._as_backend_error(cause))
 
     def _finish(self, collective: Collective) -> None:
         """Wait for the end of the first collective in flight, and complete it."""
@@ -378,6 +425,16 @@ class NetworkQueue:
 
     def _as_backend_error(self, error: BaseException) -> SwitchMLBackendError:
         return backend_error(error, str(self._group), self._group.global_ranks)
+
+    def _cause_of(self, error: Exception) -> Exception:
+        """Return the failure of the job that made Gloo fail, because it names lost ranks; otherwise `error` itself."""
+        comm = self._comm
+        if comm is None or isinstance(error, SwitchMLError):
+            return error
+        reported = threading.Event()
+        comm.on_failure(lambda _: reported.set())
+        reported.wait(_REPORT_SECONDS)
+        return comm.failure or error
 
     def _destroyed(self) -> SwitchMLBackendError:
         return SwitchMLBackendError(
@@ -447,11 +504,10 @@ class NetworkQueue:
             _LOG.warning("%s lost the network and continues over Gloo: %s", group, self._why_gloo)
 
     def _share(self, gloo: Any, number: int, giver: int) -> None:
-        """Copy the result of the collective `number` from rank `giver` to all ranks."""
+        """Give the result of the collective `number`, which rank `giver` has, to all ranks."""
         kept = dict(self._kept).get(number)
         collective = kept or self._in_flight[0]
-        for operand in collective.operands:
-            broadcast_over_gloo(gloo, operand.target, giver, collective.timeout).wait()
+        collective.share(gloo, giver)
         if kept is None:
             with torch.inference_mode():
                 collective.deliver()
@@ -464,7 +520,10 @@ class NetworkQueue:
 def _all_ended(collective: Collective) -> bool:
     """Wait for all calls, and return whether ranks contributed NaN or infinity to any of them."""
     non_finite = [_ended_non_finite(handle) for handle in collective.handles]
-    count("wire_bytes", sum(handle.wire_bytes for handle in collective.handles if isinstance(handle, Work)))
+    calls = [handle for handle in collective.handles if isinstance(handle, Work)]
+    collective.wire_bytes = sum(call.wire_bytes for call in calls)
+    count("wire_bytes", collective.wire_bytes)
+    count("sparse_calls", sum(call.is_sparse for call in calls))
     return any(non_finite)
 
 

@@ -15,7 +15,7 @@ MOST_RANKS_OF_16_BITS: Final = 8
 rounds to bfloat16 after each addition."""
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
-_EXACT: Final = {torch.int8: 16, torch.uint8: 16, torch.bool: 8}  # in which the sums of 64 ranks fit
+_EXACT: Final = {torch.int8: 2**7, torch.uint8: 2**8 - 1, torch.bool: 1}  # the largest magnitudes
 
 
 class LaneArguments(TypedDict, total=False):
@@ -42,7 +42,7 @@ def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = Non
     if dtype in (torch.float64, torch.int64):
         return 96
     if dtype in _EXACT:
-        return _EXACT[dtype]
+        return next((bits for bits in (8, 16) if world_size * _EXACT[dtype] < 2 ** (bits - 1)), 32)
     if not dtype.is_floating_point:
         return 32
     if options.wire == "auto":

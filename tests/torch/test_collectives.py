@@ -1,15 +1,18 @@
 """The collectives other than all-reduce: in the network or over Gloo, with the results that torch documents."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from torch_harness import Ranks
+from fabric_harness import Ctl
+from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
-from switchml.torch.paths import MOST_BROADCAST_BYTES, PATHS, table
+from conftest import running_fabric
+from switchml.torch.paths import MOST_BROADCAST_BYTES, PATHS, Link, table
 
 DTYPES = (
     torch.float32,
@@ -29,7 +32,7 @@ def of(rank: int, size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
     return (torch.arange(size) % 2 + rank).to(dtype)
 
 
-def broadcasts(rank: int, world_size: int) -> None:
+def broadcasts(rank: int, world_size: int, shared_memory: bool) -> None:
     sizes = (0, 1, 7, 300, MOST_BROADCAST_BYTES // 4, MOST_BROADCAST_BYTES // 4 + 1, 100_000)
     for root in range(world_size):
         for dtype in (*DTYPES, torch.complex64, torch.float8_e4m3fn):
@@ -41,7 +44,7 @@ def broadcasts(rank: int, world_size: int) -> None:
             before = switchml.torch.statistics()
             dist.broadcast(x, root)
             assert torch.equal(x, of(root, size))
-            path = switchml.torch.path_of("broadcast", nbytes=x.nbytes)
+            path = "network" if shared_memory or x.nbytes <= MOST_BROADCAST_BYTES else "gloo"
             after = switchml.torch.statistics()
             assert after[f"{path}_calls"] == before[f"{path}_calls"] + 1
     x = of(rank, 40).view(4, 10).t()
@@ -56,8 +59,17 @@ def broadcasts(rank: int, world_size: int) -> None:
     assert objects == [{"rank": 0}, "text"]
 
 
-def test_broadcasts_of_every_dtype_and_size(ranks: Ranks) -> None:
-    ranks.run(3, broadcasts, 3)
+def test_broadcasts_of_every_dtype_and_size_over_shared_memory(ranks: Ranks) -> None:
+    ranks.run(3, broadcasts, 3, True)
+
+
+@pytest.fixture
+def udp_fabric() -> Iterator[Ctl]:
+    yield from running_fabric("--transport", "udp")
+
+
+def test_broadcasts_of_every_dtype_and_size_over_packets(server: RendezvousServer, udp_fabric: Ctl) -> None:
+    Ranks(server, udp_fabric.run_dir).run(3, broadcasts, 3, False)
 
 
 def reduces(rank: int, world_size: int) -> None:
@@ -209,10 +221,14 @@ def test_paths_can_be_asked_for() -> None:
     assert switchml.torch.path_of("all_reduce", torch.int64, dist.ReduceOp.AVG) == "network"
     assert switchml.torch.path_of("all_reduce", op=dist.ReduceOp.PREMUL_SUM(2.0)) == "network"
     assert switchml.torch.path_of("all_reduce", op="max") == "gloo"
-    assert switchml.torch.path_of("all_reduce", sparse=True) == "gloo"
+    assert switchml.torch.path_of("all_reduce", sparse=True) == "network"
+    assert switchml.torch.path_of("all_reduce", op="max", sparse=True) == "gloo"
+    assert switchml.torch.path_of("reduce", sparse=True) == "gloo"
     assert switchml.torch.path_of("broadcast", torch.complex128, nbytes=100) == "network"
-    assert switchml.torch.path_of("broadcast", nbytes=10**6) == "gloo"
-    assert switchml.torch.path_of("all_gather") == "gloo"
+    assert switchml.torch.path_of("broadcast", nbytes=MOST_BROADCAST_BYTES) == "network"
+    assert switchml.torch.path_of("broadcast", nbytes=10**6, link=Link(optional_values=True)) == "gloo"
+    assert switchml.torch.path_of("broadcast", nbytes=1 << 30, link=Link(medium="shared memory")) == "network"
+    assert switchml.torch.path_of("all_to_all") == "gloo"
     with pytest.raises(KeyError):
         switchml.torch.path_of("all_reduces")
     with pytest.raises(ValueError, match="median"):

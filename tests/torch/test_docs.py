@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
-from switchml.torch.paths import table
+from switchml.torch.paths import long_sums_table, table
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 
 def test_the_table_of_paths_is_the_codes() -> None:
-    assert table() in DOCUMENT.read_text(encoding="utf-8")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert table() in text
+    assert long_sums_table() in text

@@ -112,6 +112,11 @@ def gradients(rank: int, step: int, size: int) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(100 * step + rank))
 
 
+def sparse_gradients(rank: int, step: int) -> torch.Tensor:
+    """Return a row that only this rank has, and one that all have."""
+    return torch.sparse_coo_tensor([[rank, 10 + step]], gradients(rank, step, 6).view(2, 3), (40, 3))
+
+
 def goes_on(
     rank: int, world_size: int, steps: int, pid: int, number: int
 ) -> tuple[str, list[str], str, dict[str, int]]:
@@ -119,6 +124,7 @@ def goes_on(
     lines = Lines()
     parameters = torch.zeros(200_003)
     half = torch.zeros(1000)
+    sparse = torch.zeros(40, 3)
     for step in range(steps):
         if rank == 0 and step == steps // 2:
             os.kill(pid, number)
@@ -131,6 +137,12 @@ def goes_on(
         works.append(dist.all_reduce(count, async_op=True))
         works.append(dist.all_reduce(double, async_op=True))
         dist.broadcast(half, step % world_size)
+        own, gathered = torch.zeros(700), torch.zeros(world_size * 900)
+        parts = gradients(rank, step, world_size * 700)
+        works.append(dist.reduce_scatter_single(own, parts, async_op=True))
+        works.append(dist.all_gather_single(gathered, gradients(rank, step, 900), async_op=True))
+        rows = sparse_gradients(rank, step)
+        works.append(dist.all_reduce(rows, async_op=True))
         for work in works:
             assert work.wait()
         assert count[0] == step * world_size
@@ -143,8 +155,14 @@ def goes_on(
         parameters -= result
         half += small.float()
         assert torch.allclose(double, sum(gradients(r, step, 77).double() for r in range(world_size)), atol=1e-12)
+        exact = sum(gradients(r, step, world_size * 700) for r in range(world_size))
+        assert torch.allclose(own, exact.split(700)[rank], atol=world_size * atol)
+        assert torch.equal(gathered, torch.cat([gradients(r, step, 900) for r in range(world_size)]))
+        table = sum(sparse_gradients(r, step).to_dense() for r in range(world_size))
+        assert torch.allclose(rows.to_dense(), table, atol=world_size * atol)
+        sparse += rows.to_dense()
         dist.barrier()
-    digest = str(hash(parameters.numpy().tobytes() + half.numpy().tobytes()))
+    digest = str(hash(b"".join(state.numpy().tobytes() for state in (parameters, half, sparse))))
     return dist.group.WORLD.state, lines.lines, digest, switchml.torch.statistics()
 
 

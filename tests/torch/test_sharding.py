@@ -1,6 +1,7 @@
 """Sharded training: fully_shard, FullyShardedDataParallel, ZeroRedundancyOptimizer, distributed checkpoints."""
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch_harness import Ranks
 from training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, loss_of, parameters, run_steps
+
+import switchml.torch
 
 
 class Stack(nn.Module):
@@ -43,8 +46,9 @@ def trained_alone(world_size: int) -> list[torch.Tensor]:
     return parameters(model)
 
 
-def sharded(policy: MixedPrecisionPolicy | None = None) -> nn.Module:
-    model, mesh = Stack(), init_device_mesh("cpu", (dist.get_world_size(),))
+def sharded(policy: MixedPrecisionPolicy | None = None, shape: tuple[int, ...] = ()) -> nn.Module:
+    names = ("replicas", "shards") if len(shape) == 2 else None
+    model, mesh = Stack(), init_device_mesh("cpu", shape or (dist.get_world_size(),), mesh_dim_names=names)
     policy = policy or MixedPrecisionPolicy()
     for layer in model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -66,6 +70,50 @@ def fully_sharded(rank: int) -> None:
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_fully_shard(ranks: Ranks, world_size: int) -> None:
     ranks.run(world_size, fully_sharded)
+
+
+def trained_shards(shape: tuple[int, ...]) -> tuple[list[torch.Tensor], list[float]]:
+    """Train in a mesh of this shape; return the parameters and the losses, averaged over all ranks."""
+    model = sharded(shape=shape)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, dist.get_rank(), step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    whole = [parameter.full_tensor() for parameter in parameters(model)]
+    average = torch.stack(losses)
+    dist.all_reduce(average)
+    return whole, (average / dist.get_world_size()).tolist()
+
+
+def sharded_in_the_network(rank: int, shape: tuple[int, ...]) -> list[float]:
+    """Train twice, with no call of Gloo and the same bits."""
+    assert switchml.torch.path_of("reduce_scatter_single", torch.float32, dist.ReduceOp.AVG) == "network"
+    before = switchml.torch.statistics()
+    (one, losses), (two, again) = trained_shards(shape), trained_shards(shape)
+    after = switchml.torch.statistics()
+    assert after["gloo_calls"] == before["gloo_calls"]
+    assert after["network_calls"] - before["network_calls"] > 2 * STEPS * len(Stack().layers)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert losses == again
+    assert_same_on_all_ranks(one)
+    assert_close(one, trained_alone(dist.get_world_size()))
+    return losses
+
+
+def sharded_over_gloo(rank: int, shape: tuple[int, ...]) -> list[float]:
+    return trained_shards(shape)[1]
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (2, 2)], ids=["2 ranks", "4 ranks", "HSDP"])
+def test_fully_shard_runs_through_the_switch(ranks: Ranks, shape: tuple[int, ...]) -> None:
+    size = math.prod(shape)
+    [losses, *_] = ranks.run(size, sharded_in_the_network, shape)
+    [expected, *_] = ranks.run(size, sharded_over_gloo, shape, backend="gloo")
+    assert losses == pytest.approx(expected, abs=1e-5)
 
 
 def fsdp(rank: int, strategy: ShardingStrategy) -> None:
@@ -101,7 +149,9 @@ def zero_redundancy(rank: int) -> None:
                 assert len(optimizer.state_dict()["state"]) == len(parameters(model))
         return parameters(model)
 
+    before = switchml.torch.statistics()["network_calls"]
     ours, plain = train(shared_out=True), train(shared_out=False)
+    assert switchml.torch.statistics()["network_calls"] > before
     assert_same_on_all_ranks(ours)
     assert all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
 
