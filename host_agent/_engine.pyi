@@ -9,6 +9,7 @@ class RankStatus(TypedDict):
     """The state of one rank; counters are of this epoch."""
 
     sent: int  # contributions sent, including retransmissions
+    sent_without_values: int  # contributions sent without values, including retransmissions
     received: int  # results accepted
     retransmissions: int  # after a timeout
     fast_retransmissions: int  # after results of later contributions
@@ -68,6 +69,7 @@ class RankProfile(TypedDict):
     bytes: int  # bytes of the tensors of calls that have ended
     call_time_ns: int  # from submission to end, all calls together
     calls_by_duration: list[int]  # calls from submission to end
+    sparse_calls_dense: int  # sparse calls that were made as dense ones, as the switches or the array require
     sleeps: int  # number of times that the process's thread slept for results
     send_ns: int  # the agent's data threads send, or look for something to send
     receive_ns: int  # the agent's data threads receive
@@ -139,10 +141,17 @@ class Engine:
         slots: int,
         values: int,
         secret: int = 0,
+        optional_values: bool = False,
+        owned_results: bool = False,
         multicast_address: str = "",
+        worker: int | None = None,
     ) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
+
+        `worker`: its number in packets, which is the rank unless the job is on several switches.
+        `optional_values`: the pipelines of the job take contributions without values in any phase.
+        `owned_results`: they send values that only one rank reads to this rank alone.
         """
 
     def open_shm_rank(
@@ -157,6 +166,8 @@ class Engine:
         slots: int,
         values: int,
         secret: int = 0,
+        optional_values: bool = False,
+        owned_results: bool = False,
     ) -> int:
         """
         Open a rank that shares memory with the switch that listens at `path`, and return its handle.

@@ -10,6 +10,7 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_SLOT_INDEX,
     PROTOCOL_MAX_VALUES,
     PROTOCOL_MAX_WORKERS,
+    PROTOCOL_MAX_WORLD,
 )
 from switchml.host_agent.errors import AssignmentRefused
 
@@ -24,14 +25,20 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
 
     """
     ranks = list(assignment.ranks)
+    numbers = list(assignment.wire_workers) or ranks
     last_slot = assignment.slot_base + assignment.slots - 1
     previous = len(assignment.succession.previous_ranks)
     requirements = (
         (0 < assignment.job < PROTOCOL_MAX_JOBS, f"job id {assignment.job}"),
         (0 < assignment.epoch < 2**16, f"epoch {assignment.epoch}"),
-        (0 < assignment.world_size <= PROTOCOL_MAX_WORKERS, f"world size {assignment.world_size}"),
+        (0 < assignment.world_size <= PROTOCOL_MAX_WORLD, f"world size {assignment.world_size}"),
         (0 < len(ranks) == len(set(ranks)), f"ranks {ranks}"),
         (max(ranks, default=0) < assignment.world_size, f"ranks {ranks} of {assignment.world_size}"),
+        (
+            max(numbers, default=0) < PROTOCOL_MAX_WORKERS,
+            f"rank {max(numbers, default=0)} directly below one switch, which tells at most {PROTOCOL_MAX_WORKERS}"
+            " ranks apart",
+        ),
         (previous == (len(ranks) if assignment.HasField("succession") else 0), f"{previous} previous ranks"),
         (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
         (0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES, f"{assignment.values_per_packet} values a packet"),
@@ -43,6 +50,10 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
         (
             len(assignment.workers) == len(ranks) or not assignment.generation,
             f"{len(assignment.workers)} process numbers for {len(ranks)} ranks",
+        ),
+        (
+            len(assignment.wire_workers) in (0, len(ranks)) and len(set(assignment.wire_workers)) in (0, len(ranks)),
+            f"numbers {numbers} in the packets of ranks {ranks}",
         ),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (

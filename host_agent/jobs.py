@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from switchml.common.deadline import first_of, within
 from switchml.common.names import parse_job_reference
+from switchml.common.rank_numbers import rank_numbers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.host_agent.assignments import check_assignment
@@ -146,7 +147,7 @@ class Jobs:
         for number, one in zip(job.assignment.ranks, waiting, strict=False):
             job.ranks[number].process = one.process  # reserves the rank for this process
         self._waiting.assigned(waiting, job)
-        _log.info("%s: opened rank %s", job, ", ".join(map(str, job.ranks)))
+        _log.info("%s: opened rank %s", job, rank_numbers(list(job.ranks)))
 
     def activate(self, activation: pb.Activation) -> None:
         """Let processes attach to a job."""

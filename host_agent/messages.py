@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Union
 
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 from switchml.host_agent.errors import BadMessage
 
 __all__ = [
@@ -25,8 +25,9 @@ __all__ = [
 ]
 
 MESSAGE_BYTES: Final = 16 * 1024
-_LARGEST_RANK: Final = PROTOCOL_MAX_WORKERS - 1
+_LARGEST_RANK: Final = PROTOCOL_MAX_WORLD - 1
 _LONGEST_KEY: Final = 200
+_LONGEST_OP: Final = 80  # with all of its options
 _LONGEST_WAIT: Final = 86400.0  # seconds
 _ON_FAILURE: Final = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
 _UINT32: Final = 2**32 - 1
@@ -142,7 +143,7 @@ def parse(data: bytes) -> Request:
             call=Call(
                 sequence=_number(call, "sequence", _UINT64),
                 operation=_text(call, "operation"),
-                op=_text(call, "op"),
+                op=_text(call, "op", _LONGEST_OP),
                 dtype=_text(call, "dtype"),
                 elements=_number(call, "elements", _UINT64),
                 root=_number(call, "root", _UINT32),
@@ -159,7 +160,7 @@ def _attach(message: dict[str, Any]) -> Attach:
     version = _text(message, "version")
     job = _text(message, "job", _LONGEST_KEY if create else 64)
     rank = _number(message, "rank", _LARGEST_RANK)
-    world_size = None if size is None else _number(message, "world_size", PROTOCOL_MAX_WORKERS)
+    world_size = None if size is None else _number(message, "world_size", PROTOCOL_MAX_WORLD)
     pid = _number(message, "pid", _UINT32)
     if not create:
         return Attach(version, job, rank, world_size, pid)

@@ -17,7 +17,15 @@ __all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
 
 MOST_CALLS: Final = 63  # of each rank in one answer; its memory holds no more at any time
 
-_OPERATIONS: Final = dict.fromkeys((*range(1, 8), *range(10, 15)), "all_reduce") | {8: "broadcast", 9: "barrier"}
+_SUMS: Final = (*range(1, 8), *range(10, 15))
+_SCATTERED: Final = 256  # more than the kind of the same sum whose result all ranks get
+_OPERATIONS: Final = {
+    **dict.fromkeys(_SUMS, "all_reduce"),
+    **dict.fromkeys((_SCATTERED + kind for kind in _SUMS), "reduce_scatter"),
+    8: "broadcast",
+    9: "barrier",
+    2 * _SCATTERED + 8: "all_gather",
+}
 
 
 def rank_counters(status: RankStatus) -> pb.RankCounters:

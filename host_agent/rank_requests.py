@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from switchml.common.rank_numbers import rank_numbers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import AttachRefused
 from switchml.host_agent.local_job import LocalJob, LocalRank
@@ -31,7 +32,7 @@ def rank_asked_for(job: LocalJob, request: Attach, agent: str) -> LocalRank:
         raise AttachRefused("BadRequest", f"{job} has ranks 0 to {size - 1}; there is no rank {request.rank}")
     rank = job.ranks.get(request.rank)
     if rank is None:
-        here = ", ".join(map(str, job.ranks))
+        here = rank_numbers(list(job.ranks))
         raise AttachRefused(
             "RankElsewhere",
             f"rank {request.rank} of {job} belongs to another agent; agent {agent} has rank {here}. "
@@ -43,7 +44,7 @@ def rank_asked_for(job: LocalJob, request: Attach, agent: str) -> LocalRank:
 def _rank_of_worker(job: LocalJob, worker: int, agent: str) -> LocalRank:
     ranks = dict(zip(job.assignment.workers, job.assignment.ranks, strict=True))
     if worker not in ranks:
-        here = ", ".join(map(str, ranks))
+        here = rank_numbers(list(ranks))
         raise AttachRefused(
             "RankElsewhere",
             f"the process that was started as rank {worker} of {job} has no rank at agent {agent}: it was declared "

@@ -76,6 +76,7 @@ class EngineRanks:
         return await self._run(lambda: _phases(handles, act))
 
     def _open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
+        numbers = dict(zip(assignment.ranks, assignment.wire_workers or assignment.ranks, strict=True))
         binding = (
             assignment.job,
             rank,
@@ -85,8 +86,12 @@ class EngineRanks:
             assignment.slots,
             assignment.values_per_packet,
             assignment.secret,
+            assignment.optional_values,
+            assignment.owned_results,
         )
         if self._switch_socket is not None:
+            if assignment.wire_workers:
+                raise ValueError("the ranks of a job on several switches cannot share memory with one of them")
             handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
         else:
             handle = self._engine.open_rank(
@@ -95,6 +100,7 @@ class EngineRanks:
                 assignment.switch_udp_port,
                 *binding,
                 assignment.multicast_address,
+                numbers[rank],
             )
         try:
             descriptors = self._engine.open_channel(handle)

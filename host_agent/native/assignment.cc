@@ -17,9 +17,11 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.slot_base % assignment.slots == 0, "slot_base must be a multiple of slots");
   require(assignment.slot_base + assignment.slots <= kLargestPool, "the slot range ends beyond the slot field");
   require(assignment.values >= 1 && assignment.values <= wire::protocol::max_values, "values must be 1..2048");
-  require(assignment.world_size >= 1 && assignment.world_size <= wire::protocol::max_workers,
-          "world_size must be 1..64");
+  require(assignment.world_size >= 1 && assignment.world_size <= wire::protocol::max_world,
+          "world_size must be 1..4096");
   require(assignment.rank < assignment.world_size, "rank must be below world_size");
+  require(assignment.worker <= assignment.rank, "worker must not be above rank");
+  require(assignment.worker < wire::protocol::max_workers, "a switch tells only senders 0..63 apart");
   require(assignment.epoch != 0, "epoch must not be 0");
   return assignment;
 }

@@ -74,7 +74,7 @@ void DataThread::add_rank(JobKey key, const RankAssignment& assignment, RankChan
   });
 }
 
-void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
+void DataThread::remove_rank(JobKey key, uint16_t rank, int doorbell) {
   worker_.control_and_wake([&] {
     if (doorbell >= 0) {
       epoll_ctl(epoll_, EPOLL_CTL_DEL, doorbell, nullptr);
@@ -94,7 +94,7 @@ void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
   });
 }
 
-std::vector<uint32_t> DataThread::freeze(JobKey key, uint8_t rank) {
+std::vector<uint32_t> DataThread::freeze(JobKey key, uint16_t rank) {
   return worker_.control_and_wake([&] {
     JobRanks& job = *jobs_.at(key);
     job.freeze(rank);
@@ -102,7 +102,7 @@ std::vector<uint32_t> DataThread::freeze(JobKey key, uint8_t rank) {
   });
 }
 
-std::vector<uint32_t> DataThread::fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets) {
+std::vector<uint32_t> DataThread::fetch(JobKey key, uint16_t rank, const std::vector<uint32_t>& targets) {
   return worker_.control_and_wake([&] {
     JobRanks& job = *jobs_.at(key);
     job.fetch(rank, targets);
@@ -110,7 +110,7 @@ std::vector<uint32_t> DataThread::fetch(JobKey key, uint8_t rank, const std::vec
   });
 }
 
-void DataThread::add_to(JobKey key, uint8_t rank, RankProfile* profile) {
+void DataThread::add_to(JobKey key, uint16_t rank, RankProfile* profile) {
   worker_.control([&] { jobs_.at(key)->add_to(rank, profile); });
 }
 

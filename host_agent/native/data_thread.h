@@ -35,12 +35,12 @@ class DataThread {
   // `doorbell` is that of a rank whose home is this thread, otherwise -1. Throws std::system_error.
   void add_rank(JobKey key, const RankAssignment& assignment, RankChannel* channel, int doorbell);
   // Removes the job, too, if it was the last.
-  void remove_rank(JobKey key, uint8_t rank, int doorbell);
+  void remove_rank(JobKey key, uint16_t rank, int doorbell);
   // The change of epoch, as in JobRanks. Both return the phases held of this thread's slots, and 0 for other slots.
-  std::vector<uint32_t> freeze(JobKey key, uint8_t rank);
-  std::vector<uint32_t> fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets);
+  std::vector<uint32_t> freeze(JobKey key, uint16_t rank);
+  std::vector<uint32_t> fetch(JobKey key, uint16_t rank, const std::vector<uint32_t>& targets);
   // Adds this thread's counters of the rank.
-  void add_to(JobKey key, uint8_t rank, RankProfile* profile);
+  void add_to(JobKey key, uint16_t rank, RankProfile* profile);
   // Runs `operation` between two rounds of this thread.
   template <class Operation>
   auto paused(Operation&& operation) {

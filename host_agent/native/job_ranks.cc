@@ -26,12 +26,12 @@ void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
   ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, threads_, channel));
 }
 
-void JobRanks::remove(uint8_t rank) {
+void JobRanks::remove(uint16_t rank) {
   ranks_.erase(std::remove_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->rank() == rank; }),
                ranks_.end());
 }
 
-RankSender& JobRanks::find(uint8_t rank) const {
+RankSender& JobRanks::find(uint16_t rank) const {
   for (const auto& each : ranks_) {
     if (each->rank() == rank) {
       return *each;
@@ -40,7 +40,7 @@ RankSender& JobRanks::find(uint8_t rank) const {
   throw std::out_of_range("rank " + std::to_string(rank) + " of the job is not open on this host");
 }
 
-void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
+void JobRanks::add_to(uint16_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
 
 bool JobRanks::receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
   const runtime::Stopwatch receiving;
@@ -105,8 +105,8 @@ void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::v
 }
 
 void JobRanks::ignore(const wire::Header& header) {
-  const auto found =
-      std::find_if(ranks_.begin(), ranks_.end(), [&header](const auto& each) { return each->rank() == header.worker; });
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&header](const auto& each) { return each->worker() == header.worker; });
   (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
 }
 

@@ -37,14 +37,14 @@ class JobRanks {
 
   // `channel` must outlive the rank in this object.
   void add(const RankAssignment& assignment, RankChannel* channel);
-  void remove(uint8_t rank);
+  void remove(uint16_t rank);
   bool empty() const { return ranks_.empty(); }
   // The same as in RankSender. Throws the same, and std::out_of_range for an unknown rank.
-  void freeze(uint8_t rank) { find(rank).freeze(); }
-  void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
-  std::vector<uint32_t> held(uint8_t rank) const { return find(rank).held(); }
+  void freeze(uint16_t rank) { find(rank).freeze(); }
+  void fetch(uint16_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
+  std::vector<uint32_t> held(uint16_t rank) const { return find(rank).held(); }
   // Adds this object's counters of the rank. Throws std::out_of_range for an unknown rank.
-  void add_to(uint8_t rank, RankProfile* profile) const;
+  void add_to(uint16_t rank, RankProfile* profile) const;
 
   // Takes a batch of results from each socket. Returns whether there were any packets. Those of other threads' slots
   // are appended to `strays`.
@@ -66,7 +66,7 @@ class JobRanks {
  private:
   bool receive_from(unsigned source, net::ReceiveBatch& batch, Clock::time_point now,
                     std::vector<StrayDatagram>* strays);
-  RankSender& find(uint8_t rank) const;
+  RankSender& find(uint16_t rank) const;
   bool is_home(const RankSender& rank) const { return rank.rank() % threads_ == thread_; }
   // Counts a packet that is not the result of a slot in flight.
   void ignore(const wire::Header& header);

@@ -31,7 +31,7 @@ int duplicate(int descriptor, const char* what) {
 // One rank, whose slots are divided among all data threads.
 class PacketPath::PacketRank : public Rank {
  public:
-  PacketRank(PacketPath* path, JobName name, const Job& job, uint8_t rank)
+  PacketRank(PacketPath* path, JobName name, const Job& job, uint16_t rank)
       : path_(path),
         name_(std::move(name)),
         key_(job.key),
@@ -64,7 +64,7 @@ class PacketPath::PacketRank : public Rank {
   PacketPath* path_;
   JobName name_;
   DataThread::JobKey key_;
-  uint8_t rank_;
+  uint16_t rank_;
   uint16_t udp_port_;
   std::shared_ptr<RankChannel> channel_;
 };
@@ -245,7 +245,7 @@ void PacketPath::add_rank(const RankAssignment& assignment, Job* job) {
   }
 }
 
-void PacketPath::remove_rank(const JobName& name, uint8_t rank) {
+void PacketPath::remove_rank(const JobName& name, uint16_t rank) {
   Job& job = jobs_.at(name);
   const auto channel = job.ranks.find(rank);
   if (channel != job.ranks.end() && channel->second->is_open()) {

@@ -53,7 +53,7 @@ class PacketPath {
     DataThread::JobKey key = 0;
     uint16_t udp_port = 0;
     channel::SharedMemory results;
-    std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
+    std::map<uint16_t, std::shared_ptr<RankChannel>> ranks;
   };
 
   // Returns each thread's transport to the switch, and sets `*udp_port` to the port that they share.
@@ -64,8 +64,8 @@ class PacketPath {
   void open_job(const RankAssignment& assignment, Job* job);
   void add_rank(const RankAssignment& assignment, Job* job);
   // Removes a rank, also one that was added in part, from all threads; the job with its last rank.
-  void remove_rank(const JobName& name, uint8_t rank);
-  unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
+  void remove_rank(const JobName& name, uint16_t rank);
+  unsigned home_of(uint16_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
   // Calls act(link) for each link, between two rounds of its thread.
   template <class Act>
   void for_each_link(Act&& act) {

@@ -12,16 +12,19 @@ namespace {
 // come before its own. A lower one would treat the reordering within a GSO batch as a loss. If half the window is less,
 // that is used. The threshold grows if results normally come in another order, as from a switch with several shards.
 constexpr uint32_t kReorderingThreshold = 64;
+// Among this many positions those with values are sent first, because packets of a GSO batch have one size. With more,
+// ranks that have different blocks would send in orders so different that results look like losses.
+constexpr uint32_t kSortedTogether = 64;
 constexpr uint32_t kPoolsUntilLower = 16;  // of results without a spurious fast retransmission, until it is halved
 // A timeout retransmits only a few contributions, because it is mostly caused by a straggler, and then all of them are
 // duplicates. Each result of a retransmission allows two more, so that a lost window is retransmitted in a few rounds.
 constexpr uint32_t kRetransmitsPerTimeout = 2;
 constexpr uint32_t kRetransmitsPerResult = 2;
 
-// Chunk numbers wrap around; those of one pool are close together.
-bool is_before(uint32_t chunk, uint32_t other) { return !channel::has_reached(chunk, other); }
-uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
-uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
+// Stream positions wrap around; those of one pool are close together.
+bool is_before(uint32_t position, uint32_t other) { return !channel::has_reached(position, other); }
+uint32_t earlier(uint32_t position, uint32_t other) { return is_before(position, other) ? position : other; }
+uint32_t later(uint32_t position, uint32_t other) { return is_before(position, other) ? other : position; }
 
 // The bytes of a packet with values.
 double packet_bytes(const RankAssignment& assignment) {
@@ -36,7 +39,7 @@ RankSender::RankSender(const RankAssignment& assignment, unsigned thread, unsign
     : assignment_(checked(assignment)),
       thread_(thread),
       channel_(channel),
-      slots_({assignment.job, assignment.rank, assignment.epoch, assignment.secret, assignment.slot_base,
+      slots_({assignment.job, assignment.worker, assignment.epoch, assignment.secret, assignment.slot_base,
               assignment.slots, assignment.slot_uses}),
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
@@ -55,11 +58,11 @@ bool RankSender::take_submissions() {
       channel_->fail();
       return false;
     }
-    const wire::Header header = slots_.header(slot);
-    wire::store_header(&headers_[slot * kHeaderStride], header);
+    wire::store_header(&headers_[slot * kHeaderStride], slots_.header(slot));
     flights_[slot] = {};
-    send_from_ = earlier(send_from_, header.chunk);
-    window_begin_ = earlier(window_begin_, header.chunk);
+    const uint32_t position = slots_.ticket(slot).position;
+    send_from_ = earlier(send_from_, position);
+    window_begin_ = earlier(window_begin_, position);
   }
   return true;
 }
@@ -83,11 +86,12 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
     batch.end_run();
   }
   last_sent_ = slot;
-  const bool empty = (slots_.ticket(slot).flags & wire::flag::without_values) != 0;
+  const size_t bytes = bytes_of(slot);
   batch.add(header, wire::protocol::header_bytes, channel_->channel().contribution(slot),
-            empty ? 0 : assignment_.values * sizeof(uint32_t));
+            bytes - wire::protocol::header_bytes);
   status_.sent += 1;
-  path_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
+  status_.sent_without_values += has_values(slot) ? 0 : 1;
+  path_.sent_bytes += bytes;
 }
 
 void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
@@ -112,13 +116,33 @@ void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
   send_from_ = later(send_from_, window_begin_);
   const uint32_t end = earlier(slots_.stream_end(), window_begin_ + window_.size());
   for (; is_before(send_from_, end); ++send_from_) {
-    if (slots_.state_of(send_from_) == SlotState::queued) {
-      const uint16_t slot = slot_of(send_from_);
-      slots_.send(slot);
-      status_.position += 1;
-      send(slot, batch, now);
+    if (slots_.state_of(send_from_) != SlotState::queued) {
+      continue;
+    }
+    const uint16_t slot = slot_of(send_from_);
+    if (has_values(slot)) {
+      send_first(slot, batch, now);
+    } else {
+      without_values_.push_back(slot);
+    }
+    if ((send_from_ + 1) % kSortedTogether == 0) {
+      send_without_values(batch, now);
     }
   }
+  send_without_values(batch, now);
+}
+
+void RankSender::send_without_values(net::SendBatch& batch, Clock::time_point now) {
+  for (const uint16_t slot : without_values_) {
+    send_first(slot, batch, now);
+  }
+  without_values_.clear();
+}
+
+void RankSender::send_first(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
+  slots_.send(slot);
+  status_.position += 1;
+  send(slot, batch, now);
 }
 
 const RankSender::Transmission* RankSender::oldest_unfinished() {
@@ -146,17 +170,13 @@ void RankSender::fast_retransmit(net::SendBatch& batch, Clock::time_point now) {
 
 void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now) {
   if (now >= next_deadline_) {
-    if (slots_.in_flight() == 0) {
-      next_deadline_ = Clock::time_point::max();
-      return;
-    }
     timeouts_ += 1;
     last_timeout_ = now;
     retransmit_credit_ = kRetransmitsPerTimeout;
     retransmit_from_ = window_begin_;
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
-  // The lowest chunks come first, because the windows of other ranks wait for these.
+  // The lowest positions come first, because the windows of other ranks wait for these.
   for (retransmit_from_ = later(retransmit_from_, window_begin_);
        retransmit_credit_ > 0 && is_before(retransmit_from_, send_from_); ++retransmit_from_) {
     const uint16_t slot = slot_of(retransmit_from_);
@@ -175,7 +195,7 @@ void RankSender::adapt_reordering_threshold(const Flight& flight, bool answers_r
   const bool spurious = flight.fast_retransmitted && !answers_retransmission;
   if (spurious && flight.number > threshold_raised_at_) {
     reordering_threshold_ =
-        std::min(reordering_threshold_ * 2, std::max(kReorderingThreshold * 2, assignment_.slots / 2));
+        std::min(reordering_threshold_ * 2, std::max<uint32_t>(kReorderingThreshold * 2, assignment_.slots));
     threshold_raised_at_ = last_number_;  // several retransmissions of the same time raise it only once
     results_since_spurious_ = 0;
   } else if (++results_since_spurious_ == kPoolsUntilLower * assignment_.slots) {
@@ -188,15 +208,16 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
   const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // of this rank or another one
   const Flight& flight = flights_[result.slot];
-  delay_bound_.result(result.bytes);
+  // Where the values come only to their owner, the rate is that of the contributions that got there.
+  delay_bound_.result(std::max(result.bytes, bytes_of(result.slot)));
   if (flight.transmissions == 1) {
     delay_bound_.sample(flight.departure);
   }
-  if (header.worker == assignment_.rank && flight.transmissions == 1) {
+  if (header.worker == assignment_.worker && flight.transmissions == 1) {
     round_trip_.sample(now - flight.departure.time);
     delay_bound_.round_trip(flight.departure.time, now);
   }
-  window_.result(header.worker == assignment_.rank && answers_retransmission);
+  window_.result(header.worker == assignment_.worker && answers_retransmission);
   if (flight.transmissions == 1) {
     highest_answered_ = std::max(highest_answered_, flight.number);
   } else if (answers_retransmission) {
@@ -206,11 +227,12 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   }
   adapt_reordering_threshold(flight, answers_retransmission);
   if (flight.timed_out) {
-    round_trip_.adapt_minimum(header.worker != assignment_.rank);
+    round_trip_.adapt_margin(header.worker != assignment_.worker);
   }
   timeouts_ = 0;
-  next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   channel_->channel().result_tickets()[result.slot] = slots_.complete(result.slot, header);
+  // The next contribution after a pause begins a new timeout.
+  next_deadline_ = slots_.in_flight() == 0 ? Clock::time_point::max() : now + ticks(round_trip_.timeout(timeouts_));
   status_.uses = slots_.uses();
   status_.received += 1;
   path_.received_bytes += result.bytes;

@@ -36,13 +36,18 @@ class RankSender {
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
 
-  uint8_t rank() const { return assignment_.rank; }
+  uint16_t rank() const { return assignment_.rank; }
+  uint8_t worker() const { return assignment_.worker; }
   RankChannel& channel() const { return *channel_; }
 
   // Takes the slots that were submitted for this thread. Returns whether there were any.
   bool take_submissions();
-  // Returns whether the rank waits for this result.
-  bool awaits(const TakenResult& result) const { return slots_.awaits(result.slot, result.header.phase); }
+  // Returns whether the rank waits for this result. One without the values that only this rank reads is not taken:
+  // another rank has named another owner. A retransmission asks for the values.
+  bool awaits(const TakenResult& result) const {
+    const bool has_values = (result.header.flags & wire::flag::without_values) == 0;
+    return slots_.awaits(result.slot, result.header.phase) && (has_values || !owns_values(result.slot));
+  }
   // Takes an awaited result, whose values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
   // Counts a packet that is not the result of a slot in flight.
@@ -85,9 +90,21 @@ class RankSender {
   };
   static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
 
+  // Returns whether only this rank reads the values of a slot's RESULT.
+  bool owns_values(uint32_t slot) const { return slots_.ticket(slot).owner == wire::owner::first + assignment_.rank; }
+  bool has_values(uint32_t slot) const { return (slots_.ticket(slot).flags & wire::flag::without_values) == 0; }
+  // Bytes of the packet that is sent from a slot.
+  size_t bytes_of(uint32_t slot) const {
+    return wire::protocol::header_bytes + (has_values(slot) ? assignment_.values * sizeof(uint32_t) : 0);
+  }
   void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
-  uint16_t slot_of(uint32_t chunk) const { return static_cast<uint16_t>(chunk % assignment_.slots); }
+  // Sends the contributions that send_window() has put off.
+  void send_without_values(net::SendBatch& batch, Clock::time_point now);
+  // Sends a queued contribution for the first time.
+  void send_first(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
+  uint16_t slot_of(uint32_t position) const { return static_cast<uint16_t>(position % assignment_.slots); }
   void bound_window(Clock::time_point now);
+  // Sends packets with values before those without: packets of one size in a row share a system call.
   void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
@@ -104,16 +121,17 @@ class RankSender {
   std::vector<Flight> flights_;    // of each slot
   std::vector<uint8_t> headers_;   // of the packet in flight of each slot; the process cannot reach them
   std::deque<Transmission> sent_;  // in order; finished and retransmitted ones leave from the front
-  // The window is a range of the stream that begins with the lowest chunk that the agent holds. Counting packets
-  // instead would not work: a slot's second phase comes after later chunks, in a different order on each rank. Two
-  // ranks whose windows are full of chunks that the other one has not sent yet would wait for each other forever.
+  // The window is a range of the stream that begins with the lowest position that the agent holds. Counting packets
+  // instead would not work: a slot's second phase comes after later positions, in a different order on each rank. Two
+  // ranks whose windows are full of positions that the other one has not sent yet would wait for each other forever.
   uint32_t window_begin_ = 0;
-  uint32_t send_from_ = 0;           // no chunk below is queued
-  std::vector<uint16_t> submitted_;  // being taken
-  std::vector<uint16_t> finished_;   // with results, not yet published
-  uint16_t last_sent_ = 0;           // slot
-  uint64_t last_number_ = 0;         // of a transmission
-  uint64_t highest_answered_ = 0;    // number, of contributions sent once
+  uint32_t send_from_ = 0;                // no position below is queued
+  std::vector<uint16_t> submitted_;       // being taken
+  std::vector<uint16_t> without_values_;  // to be sent behind the others
+  std::vector<uint16_t> finished_;        // with results, not yet published
+  uint16_t last_sent_ = 0;                // slot
+  uint64_t last_number_ = 0;              // of a transmission
+  uint64_t highest_answered_ = 0;         // number, of contributions sent once
 
   uint32_t reordering_threshold_;        // results of later transmissions that indicate a loss
   uint64_t threshold_raised_at_ = 0;     // last number at that time: older transmissions do not raise it again
@@ -123,10 +141,10 @@ class RankSender {
   unsigned timeouts_ = 0;           // consecutive, without a result between them
   Clock::time_point last_timeout_;  // contributions sent before it may be lost
   uint32_t retransmit_credit_ = 0;  // contributions sent before it that may be retransmitted now
-  uint32_t retransmit_from_ = 0;    // the lowest chunk of those
+  uint32_t retransmit_from_ = 0;    // the lowest position of those
   Window window_;
   DelayBound delay_bound_;
-  // Bytes of this sender's packets for each chunk in the window, on average, as other chunks belong to other threads.
+  // Bytes of this sender's packets for each position in the window, on average, as others belong to other threads.
   double chunk_bytes_;
   RoundTrip round_trip_;
   RankStatus status_;

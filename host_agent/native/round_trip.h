@@ -1,4 +1,6 @@
-// Round-trip time and retransmission timeout of one rank: RFC 6298 with bounds for a data-centre network.
+// Round-trip time and retransmission timeout of one rank: RFC 6298 with bounds for a data-centre network. The timeout
+// is longer than the smoothed round trip by at least a margin. Without it, a path whose round trips hardly vary, as
+// through the queue of a slow link, would time out at the least delay of any rank.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +16,9 @@ class RoundTrip {
  public:
   using Duration = std::chrono::duration<double>;  // seconds
 
-  static constexpr Duration kLowestMinimum{1e-3};
+  static constexpr Duration kLowestMargin{1e-3};
+  static constexpr Duration kHighestMargin{4e-3};
   static constexpr Duration kMaximumTimeout{200e-3};
-  static constexpr Duration kHighestMinimum{4e-3};
   static constexpr Duration kInitialTimeout{20e-3};
 
   // A sample must come from a packet that was sent once (Karn's algorithm).
@@ -31,14 +33,13 @@ class RoundTrip {
       variation_ += (Duration(std::abs((smoothed_ - measured).count())) - variation_) / 4;
       smoothed_ += (measured - smoothed_) / 8;
     }
-    timeout_ = smoothed_ + 4 * variation_;
   }
 
   // Called for the result of a packet that was retransmitted after a timeout. The timeout was spurious (RFC 3522) if
   // only another rank's packet was missing: that rank was a straggler. If hosts have more processes than cores, every
-  // rank is sometimes a straggler, so the minimum timeout adapts.
-  void adapt_minimum(bool spurious) {
-    minimum_ = spurious ? std::min(minimum_ * 2, kHighestMinimum) : std::max(minimum_ / 2, kLowestMinimum);
+  // rank is sometimes a straggler, so the margin adapts.
+  void adapt_margin(bool spurious) {
+    margin_ = spurious ? std::min(margin_ * 2, kHighestMargin) : std::max(margin_ / 2, kLowestMargin);
   }
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
@@ -48,15 +49,14 @@ class RoundTrip {
 
   // Returns the retransmission timeout after a number of consecutive timeouts, each of which doubles it.
   Duration timeout(unsigned timeouts) const {
-    const Duration first = std::max(timeout_, minimum_);
+    const Duration first = smoothed_ + std::max(4 * variation_, margin_);
     return std::min(first * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);
   }
 
  private:
   Duration smoothed_{0};
-  Duration variation_{0};
-  Duration timeout_ = kInitialTimeout;
-  Duration minimum_ = kLowestMinimum;
+  Duration variation_ = kInitialTimeout / 4;
+  Duration margin_ = kLowestMargin;
   runtime::DurationCounts histogram_{};
   uint64_t nanoseconds_ = 0;
 };

@@ -150,6 +150,9 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
 SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment& given)
     : connector_(path), slots_(given.slots), slot_uses_(given.slot_uses) {
   const RankAssignment assignment = checked(given);
+  if (assignment.world_size > wire::protocol::max_workers) {
+    throw std::invalid_argument("the ranks of a job of more than 64 cannot share memory with their switch");
+  }
   const channel::ShmRequest request{channel::ShmRequest::kMagic,
                                     channel::ShmRequest::kBind,
                                     net::parse_ipv4(assignment.address),
@@ -158,9 +161,11 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     assignment.slot_base,
                                     assignment.job,
                                     assignment.epoch,
-                                    assignment.rank,
+                                    static_cast<uint8_t>(assignment.rank),
                                     static_cast<uint8_t>(assignment.world_size),
-                                    assignment.secret};
+                                    assignment.secret,
+                                    assignment.optional_values ? 1U : 0U,
+                                    assignment.owned_results ? 1U : 0U};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;
@@ -219,6 +224,7 @@ RankStatus SharedMemoryRank::status() const {
     status.position += waiting;
   }
   status.sent = control->server.sent.load(std::memory_order_relaxed);
+  status.sent_without_values = control->server.sent_without_values.load(std::memory_order_relaxed);
   status.received = control->server.received.load(std::memory_order_relaxed);
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);
   status.ignored = control->server.ignored.load(std::memory_order_relaxed);

@@ -43,28 +43,33 @@ Integer narrow(uint64_t value, const char* name) {
 }
 
 RankAssignment assignment_of(const std::string& address, const std::string& switch_address, uint64_t switch_udp_port,
-                             uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size, uint64_t slot_base,
-                             uint64_t slots, uint64_t values, uint64_t secret) {
+                             uint64_t job, uint64_t rank, uint64_t worker, uint64_t epoch, uint64_t world_size,
+                             uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
+                             bool owned_results) {
   return {address,
           switch_address,
           narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
           narrow<uint16_t>(job, "job"),
-          narrow<uint8_t>(rank, "rank"),
+          narrow<uint16_t>(rank, "rank"),
+          narrow<uint8_t>(worker, "worker"),
           narrow<uint16_t>(epoch, "epoch"),
           narrow<uint32_t>(world_size, "world_size"),
           narrow<uint16_t>(slot_base, "slot_base"),
           narrow<uint32_t>(slots, "slots"),
           narrow<uint32_t>(values, "values"),
           "",
-          narrow<uint32_t>(secret, "secret")};
+          narrow<uint32_t>(secret, "secret"),
+          optional_values,
+          owned_results};
 }
 
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
-                   uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret,
-                   const std::string& multicast_address) {
-  RankAssignment assignment = assignment_of(address, switch_address, switch_udp_port, job, rank, epoch, world_size,
-                                            slot_base, slots, values, secret);
+                   uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
+                   bool owned_results, const std::string& multicast_address, const std::optional<uint64_t>& worker) {
+  RankAssignment assignment =
+      assignment_of(address, switch_address, switch_udp_port, job, rank, worker.value_or(rank), epoch, world_size,
+                    slot_base, slots, values, secret, optional_values, owned_results);
   assignment.multicast_address = multicast_address;
   const nb::gil_scoped_release release;
   return engine.open_rank(assignment);
@@ -72,9 +77,9 @@ uint64_t open_rank(Engine& engine, const std::string& address, const std::string
 
 uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
                        uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values,
-                       uint64_t secret) {
-  const RankAssignment assignment =
-      assignment_of(address, "", 0, job, rank, epoch, world_size, slot_base, slots, values, secret);
+                       uint64_t secret, bool optional_values, bool owned_results) {
+  const RankAssignment assignment = assignment_of(address, "", 0, job, rank, rank, epoch, world_size, slot_base, slots,
+                                                  values, secret, optional_values, owned_results);
   const nb::gil_scoped_release release;
   return engine.open_shm_rank(path, assignment);
 }
@@ -223,11 +228,15 @@ NB_MODULE(_engine, module) {
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
-           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("multicast_address") = "",
-           "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.")
+           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("optional_values") = false,
+           nb::arg("owned_results") = false, nb::arg("multicast_address") = "", nb::arg("worker") = nb::none(),
+           "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.\n\n"
+           "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
+           "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
+           "`owned_results`: they send values that only one rank reads to this rank alone.")
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
-           nb::arg("secret") = 0,
+           nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
            "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
            "Raises OSError if no switch answers there, and ValueError if it refuses.")
       .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
