@@ -15,6 +15,14 @@ RANK: Final = (
         headings={"ranks": "sent", "top": "packets/s"},
     ),
     Counter(
+        name="sent_without_values",
+        unit="packets",
+        help="contributions sent without values, including retransmissions",
+        metric="switchml_rank_sent_without_values_packets_total",
+        metric_help="Contributions sent without values, including retransmissions.",
+        headings={"profile": "without values"},
+    ),
+    Counter(
         name="received",
         unit="packets",
         help="results accepted",
@@ -109,6 +117,13 @@ PROCESS: Final = (
         metric="switchml_rank_call_seconds",
         metric_help="Calls from submission to end.",
         total="call_time_ns",
+    ),
+    Counter(
+        name="sparse_calls_dense",
+        unit="calls",
+        help="sparse calls that were made as dense ones, as the switches or the array require",
+        metric="switchml_rank_sparse_calls_dense_total",
+        metric_help="Sparse calls that were made as dense ones, as the switches or the array require.",
     ),
     Counter(
         name="sleeps",

@@ -125,7 +125,7 @@ class ControllerClient:
         to the controller. ``on_failure`` is the policy for the loss of ranks.
 
         Raises:
-            InvalidRequest: worker count (1..64), slots or name are not allowed.
+            InvalidRequest: worker count (1..4096), slots or name are not allowed.
             JobExists: a live job has the name.
             NoRoom: the switch has no such range of slots free.
             NoAgent: its live agents have too little room.

@@ -7,6 +7,7 @@ Example::
     store = "/var/lib/switchml/controller.sqlite"
     tls = "/etc/switchml/tls"        # certificates; needed where `listen` is not on loopback
     # insecure = true                # instead: every client that reaches `listen` is an administrator
+    tree_levels = 3                  # the most switches from a host up to the top of its tree
 
     [[tenants]]                      # quotas; "*" is the default for each tenant without a table
     name = "vision"                  # organization (O) of the certificates
@@ -34,6 +35,7 @@ Example::
     multicast = "239.192.0.0/22"     # soft, if all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
     tls = "auto"                     # auto: not on loopback; on: always; off: never, the path to the switch is trusted
+    # parent = {switch = "t1", port = 9, uplink = 2}  # in a tree: port 9 of t1, above this switch, leads to port 2 here
 
     [[switches]]
     name = "t1"
@@ -60,7 +62,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
@@ -70,6 +72,7 @@ from switchml.common.grpc_address import parse_grpc_address
 from switchml.common.names import is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
+from switchml.common.switch_trees import ParentLink, SwitchTrees, ports_used_twice, unequal_values
 from switchml.common.tls import Security
 from switchml.controller.drivers import SwitchSettings
 from switchml.controller.errors import ConfigError
@@ -95,6 +98,7 @@ __all__ = [
     "SwitchConfig",
     "TenantConfig",
     "load_config",
+    "switch_trees",
 ]
 
 EVERYBODY: Final = "*"
@@ -109,6 +113,8 @@ _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
+_MAX_LEVELS = 8
+_NO_MAC = "00:00:00:00:00:00"
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class SwitchConfig:
     tofino has `program` and `ports`. `multicast` is a range of IPv4 multicast groups, one for each job id, which every
     agent at switch port `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of
     results. `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on
-    loopback.
+    loopback. `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
     """
 
     name: str
@@ -132,7 +138,7 @@ class SwitchConfig:
     ports: tuple[TofinoPort, ...] = ()
     device_id: int = -1
     udp_port: int = PROTOCOL_UDP_PORT
-    mac: str = "00:00:00:00:00:00"
+    mac: str = _NO_MAC
     values_per_packet: int = 0
     slots: int = 4096
     default_pool: int = 0
@@ -141,6 +147,7 @@ class SwitchConfig:
     multicast: str = ""
     multicast_port: int = 1
     tls: str = "auto"
+    parent: ParentLink | None = None
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -188,6 +195,7 @@ class SwitchConfig:
                 f"{where}: {name} is {pool} and must be a power of two from {MINIMUM_SLOTS}",
             )
         self._check_multicast(where)
+        self._check_parent(where)
 
     def multicast_address(self, job: int) -> str:
         """Return the IPv4 multicast group of a job id; empty if the switch has no groups."""
@@ -205,6 +213,15 @@ class SwitchConfig:
             groups.is_multicast and groups.num_addresses >= PROTOCOL_MAX_JOBS,
             f"{where}: multicast is {self.multicast} and must be {PROTOCOL_MAX_JOBS} multicast addresses or more, such"
             " as 239.192.0.0/22",
+        )
+
+    def _check_parent(self, where: str) -> None:
+        if self.parent is None:
+            return
+        highest = highest_port(self.target)
+        _require(
+            1 <= self.parent.uplink <= highest,
+            f"{where}: parent: uplink is {self.parent.uplink} and must be 1 to {highest}",
         )
 
     def _check_interface(self, where: str) -> None:
@@ -305,12 +322,14 @@ class ControllerConfig:
     insecure: bool = False
     tenants: tuple[TenantConfig, ...] = ()
     shared_agents: tuple[str, ...] = ()
+    tree_levels: int = 3
 
     def __post_init__(self) -> None:
         """Check the values that concern more than one switch.
 
         Raises:
-            ConfigError: two switches or tenants have the same name, a member has two tenants, or `listen` is invalid.
+            ConfigError: two switches or tenants have the same name, a member has two tenants, `listen` is invalid, or
+                the parents of the switches do not make trees.
 
         """
         _require_address(self.listen, "listen")
@@ -322,11 +341,44 @@ class ControllerConfig:
         for what, given in (("tenants have the name", tenants), ("tenants have the member", members)):
             for name in given:
                 _require(given.count(name) == 1, f"{given.count(name)} {what} {name!r}")
+        levels = self.tree_levels
+        _require(1 <= levels <= _MAX_LEVELS, f"tree_levels is {levels} and must be 1 to {_MAX_LEVELS}")
+        self._check_trees(switch_trees(self.switches, levels))
+
+    def _check_trees(self, trees: SwitchTrees) -> None:
+        by_name = {switch.name: switch for switch in self.switches}
+        for switch in self.switches:
+            if switch.parent is not None:
+                highest = highest_port(by_name[switch.parent.switch].target)
+                _require(
+                    1 <= switch.parent.port <= highest,
+                    f"switch {switch.name!r}: parent: port is {switch.parent.port} and must be 1 to {highest}",
+                )
+            below = [(name, by_name[name].values) for name in trees.below(switch.name)]
+            unequal = unequal_values((name, values) for name, values in below if values)
+            _require(not unequal, f"{unequal}; they are in one tree, where all switches need the same number")
+        # Any number of peers can be at a UDP port.
+        links = {one.name: one.parent for one in self.switches if one.parent is not None and one.mac != _NO_MAC}
+        twice = ports_used_twice(links)
+        _require(not twice, f"{twice}; a port has one link")
 
     @property
     def security(self) -> Security:
         """The protection of the controller's connections."""
         return Security.of(self.tls, self.insecure)
+
+
+def switch_trees(switches: Iterable[SwitchConfig], levels: int) -> SwitchTrees:
+    """Return the trees of switches, of at most `levels` levels.
+
+    Raises:
+        ConfigError: their parents do not make trees.
+
+    """
+    try:
+        return SwitchTrees({one.name: one.parent.switch if one.parent else None for one in switches}, levels)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def load_config(path: Path) -> ControllerConfig:
@@ -384,9 +436,18 @@ def _is_name(value: object) -> bool:
 
 
 def _switch(table: Any) -> SwitchConfig:
-    values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list})
+    if isinstance(table, dict) and isinstance(table.get("parent"), list):
+        raise ConfigError(
+            f"[[switches]]: {len(table['parent'])} parents are given for one switch, which has at most one"
+        )
+    values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list, "parent": dict})
     ports = tuple(map(_port, values.pop("ports", ())))
-    return SwitchConfig(**values, ports=ports)
+    parent = values.pop("parent", None)
+    return SwitchConfig(**values, ports=ports, parent=_parent(parent) if parent is not None else None)
+
+
+def _parent(table: Any) -> ParentLink:
+    return ParentLink(**_values(ParentLink, table, "[[switches]]: parent"))
 
 
 def _port(table: Any) -> TofinoPort:

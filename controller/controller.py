@@ -45,7 +45,7 @@ class Controller:
         placements = Placements(self.agents, self.jobs.ranks_in_use)
         admission = Admission(store, switches, self.jobs, quotas, self.pools, placements)
         self.endings = JobEndings(store, self.jobs, self.agents, self.pools)
-        transitions = Transitions(store, switches, self.agents, placements, self.jobs, self.endings)
+        transitions = Transitions(store, switches, self.agents, placements, self.jobs, self.endings, self.pools)
         self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings)
         self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)
         self.rendezvous = Rendezvous(self.jobs, self.lifecycle, transitions, self.endings, store.events)

@@ -49,6 +49,10 @@ class ControllerMetrics:
                 labels = {"job_name": job.name, "switch": place.switch}
                 families.gauge("switchml_job_workers", "Ranks of a job.", len(job.ranks_on(place.switch)), **labels)
                 families.gauge("switchml_job_slots", "Slots that a job holds.", place.slots, **labels)
+                families.gauge(
+                    "switchml_job_switch_info", "The switch above one in a job's tree; empty: none.", 1,
+                    **labels, upstream=place.upstream,
+                )  # fmt: skip
             families.gauge(
                 "switchml_job_age_seconds", "Time since its start.", time.time() - job.created, job_name=job.name
             )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from switchml.controller.drivers import JobTables, RankPort
+from switchml.common.rank_numbers import rank_numbers
+from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict
 
@@ -211,14 +213,33 @@ class Job:
         """Return the ranks whose agents are attached to a switch, in order."""
         return [rank for rank in self.ranks if rank.switch == switch]
 
-    def tables(self, place: JobSwitch, multicast: str = "") -> JobTables:
+    def children(self, switch: str) -> list[JobSwitch]:
+        """Return the switches that send their sums on to this one, in order."""
+        return [place for place in self.switches if place.upstream == switch]
+
+    def wire_worker(self, rank: Rank) -> int:
+        """Return the number that a rank's packets name: its place among those at its switch."""
+        return self.ranks_on(rank.switch).index(rank)
+
+    def wire_number(self, place: JobSwitch) -> int:
+        """Return the number by which the switch above knows one: its place behind the ranks and switches there."""
+        return len(self.ranks_on(place.upstream)) + self.children(place.upstream).index(place)
+
+    def tables(
+        self,
+        place: JobSwitch,
+        multicast: str = "",
+        children: Sequence[RankPort] = (),
+        parent: ParentPort | None = None,
+    ) -> JobTables:
         """Return the tables that one of its switches must hold; the endpoints of all ranks there must be known.
 
-        `multicast` is the IPv4 group that their agents have joined, or empty.
+        `multicast` is the IPv4 group that their agents have joined, or empty; `children` and `parent` are the switches
+        below and above.
         """
         ports = tuple(
-            RankPort(r.rank, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
-            for r in self.ranks_on(place.switch)
+            RankPort(number, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
+            for number, r in enumerate(self.ranks_on(place.switch))
         )
         return JobTables(
             job=self.id,
@@ -226,9 +247,11 @@ class Job:
             slot_base=place.slot_base,
             slots=place.slots,
             group=place.group,
-            ranks=ports,
+            ranks=(*ports, *children),
             multicast=int(IPv4Address(multicast)) if multicast else 0,
             secret=self.secret,
+            in_tree=len(self.switches) > 1,
+            parent=parent,
         )
 
 
@@ -263,5 +286,5 @@ def ranks_were_lost(ranks: list[int]) -> str:
 
 
 def printed_ranks(ranks: list[int]) -> str:
-    """Return "rank 3" or "ranks 0, 3"."""
-    return f"rank{'s' if len(ranks) != 1 else ''} {', '.join(map(str, ranks))}"
+    """Return "rank 3" or "ranks 0, 3"; many ranks as ranges."""
+    return f"rank{'s' if len(ranks) != 1 else ''} {rank_numbers(ranks)}"

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.port_numbers import highest_port
-from switchml.controller.config import SwitchConfig
+from switchml.controller.config import SwitchConfig, switch_trees
 from switchml.controller.drivers import Driver, JobTables, PortLoss, SwitchContents
 from switchml.controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from switchml.controller.store.database import Store
@@ -59,11 +59,12 @@ class ManagedSwitch:
 
 
 class Switches:
-    """All configured switches."""
+    """All configured switches; `trees` are the trees that their configurations describe."""
 
     def __init__(self, switches: Iterable[ManagedSwitch], store: Store) -> None:
         self._store = store
         self._switches = {switch.name: switch for switch in switches}
+        self.trees = switch_trees([switch.config for switch in self], levels=len(self._switches))
         for switch in self._switches.values():
             switch.driver.on_connection = functools.partial(self._connection_changed, switch)
         for name in store.drained_switches() & self._switches.keys():
@@ -103,20 +104,21 @@ class Switches:
         return self._switches[name]
 
     def candidates(self, name: str) -> list[ManagedSwitch]:
-        """Return the switches that a job could start on now: the named one, or all.
+        """Return the switches that a job could start on now: of all, or of the named one and those below it.
 
         Raises:
             SwitchNotFound: no switch of this name, or none at all, is configured.
             SwitchUnavailable: none is ready; the message says why.
 
         """
-        wanted = [self.get(name)] if name else list(self._switches.values())
+        wanted = [self.get(name)] if name else list(self)
         if not wanted:
             raise SwitchNotFound("no switch is configured; add a [[switches]] table to the configuration")
         ready = [switch for switch in wanted if switch.ready]
         if not ready:
             raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))
-        return ready
+        below = self.trees.below(name) if name else []
+        return ready + [switch for switch in self if switch.ready and switch.name in below and switch.name != name]
 
     def next_epoch(self, switches: Iterable[ManagedSwitch]) -> int:
         """Return an epoch that none of these switches has used since its registers were empty.

@@ -1,11 +1,11 @@
-"""Start and end the processes of a fabric: switch, controller and agents."""
+"""Start and end the processes of a fabric: switches, controller and agents."""
 
 import dataclasses
 import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ PROMETHEUS_TARGETS: Final = "prometheus.json"
 METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
 """The file in the run directory with the bearer token for these metrics."""
 
-_STEPS_WITHOUT_AGENTS: Final = 4  # the network, the switch, the controller, and the connection between these two
+_STEPS_BESIDES: Final = 3  # the network, the controller, and its connections to the switches
 
 Reporter = Callable[[str], None]
 """Called with one line at a time about the progress, for people who wait."""
@@ -68,7 +68,7 @@ def launch(
     socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
     try:
         layout = make_layout(options, run_directory.path, socket_directory)
-        places = layout.agents()
+        switches, places = layout.switches(), layout.agents()
     except BaseException:
         if socket_directory != run_directory.path:
             socket_directory.rmdir()
@@ -88,7 +88,8 @@ def launch(
     began = time.monotonic()
     agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
     where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
-    report(f"starting switch, controller and {agents} in {where}")
+    what = "switch" if len(switches) == 1 else f"{len(switches)} switches"
+    report(f"starting {what}, controller and {agents} in {where}")
 
     # Metrics of processes in network namespaces could not be reached.
     metrics: list[str] = []
@@ -96,7 +97,7 @@ def launch(
         metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
     endpoints: dict[str, str] = {}
 
-    progress.expect(_STEPS_WITHOUT_AGENTS + len(places))
+    progress.expect(_STEPS_BESIDES + len(switches) + len(places))
 
     def wait_ready(child: StartingProcess) -> dict[str, Any]:
         ready = child.wait_ready(deadline)
@@ -119,29 +120,32 @@ def launch(
         fabric.save()
         layout.prepare()
         progress.did()
-        command = [*layout.switch_command(), *metrics]
-        switch = begin(layout.switch_name, command, has_ready_file=layout.switch_has_ready_file)
-        ready = wait_ready(switch) if layout.switch_has_ready_file else {}
-        progress.did()
-        fabric = dataclasses.replace(fabric, switch=layout.switch_table(ready))
+        started = [
+            begin(place.name, [*place.command, *metrics], has_ready_file=place.has_ready_file) for place in switches
+        ]
+        tables = []
+        for place, child in zip(switches, started, strict=True):
+            tables.append(layout.switch_table(place.name, wait_ready(child) if place.has_ready_file else {}))
+            progress.did()
+        fabric = dataclasses.replace(fabric, switches=tuple(tables))
         configuration = run_directory.path / "controller.toml"
-        configuration.write_text(_configuration(layout.listen, run_directory, fabric.switch), encoding="utf-8")
+        configuration.write_text(_configuration(layout.listen, run_directory, tables), encoding="utf-8")
         command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
         controller = wait_ready(begin("controller", [*command, *metrics]))
         progress.did()
         fabric = dataclasses.replace(fabric, controller=controller["address"])
         children = []
-        for place in places:
-            socket = str(socket_directory / f"{place.name}.sock")
-            arguments = ["--controller", fabric.controller, "--name", place.name, "--socket", socket]
-            children.append(begin(place.name, [*place.command, *arguments, *metrics]))
-            agent = {"name": place.name, "socket": socket, **place.description}
+        for host in places:
+            socket = str(socket_directory / f"{host.name}.sock")
+            arguments = ["--controller", fabric.controller, "--name", host.name, "--socket", socket]
+            children.append(begin(host.name, [*host.command, *arguments, *metrics]))
+            agent = {"name": host.name, "socket": socket, **host.description}
             fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
         for child in children:
             wait_ready(child)
             progress.did()
         _write_targets(run_directory, endpoints)
-        _wait_connected(fabric.controller, switch, deadline)
+        _wait_connected(fabric.controller, started, deadline)
         progress.did()
         stop_jobs(fabric.controller)  # those that a killed fabric left in the store
         fabric = dataclasses.replace(fabric, phase="running")
@@ -176,31 +180,42 @@ def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> No
     (run_directory.path / PROMETHEUS_TARGETS).write_text(json.dumps(targets, indent=2) + "\n", encoding="utf-8")
 
 
-def _wait_connected(controller: str, process: StartingProcess, deadline: float) -> None:
-    """Return when the controller is connected to its switch; no call waits for that."""
+def _wait_connected(controller: str, processes: Sequence[StartingProcess], deadline: float) -> None:
+    """Return when the controller is connected to its switches; no call waits for that."""
     with ControllerClient(controller) as client:
         while True:
             switches = client.list_switches()
             if all(switch.connected and switch.primary for switch in switches):
                 return
-            process.require_alive()
+            for process in processes:
+                process.require_alive()
             if time.monotonic() >= deadline:
                 failures = "; ".join(f"{switch.name}: {switch.failure or 'not connected'}" for switch in switches)
-                raise StartError(f"the controller did not reach its switch in time: {failures}")
+                raise StartError(f"the controller did not reach its switches in time: {failures}")
             time.sleep(_CONNECTED_STEP_SECONDS)
 
 
-def _configuration(listen: str, run_directory: RunDirectory, switch: dict[str, Any]) -> str:
+def _configuration(listen: str, run_directory: RunDirectory, switches: Sequence[dict[str, Any]]) -> str:
     text = json.dumps  # a JSON string or number is also a TOML one
-    table = "".join(f"{key} = {text(value)}\n" for key, value in switch.items())
+    tables = "\n".join(map(_switch_table, switches))
     return f"""\
 # Written by switchml-ctl.
 [controller]
 listen = {text(listen)}
 store = {text(str(run_directory.path / "controller.sqlite"))}
 
-[[switches]]
-{table}"""
+{tables}"""
+
+
+def _switch_table(switch: dict[str, Any]) -> str:
+    """Return the [[switches]] table; a nested dictionary becomes an inline table."""
+
+    def printed(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key} = {printed(one)}' for key, one in value.items())}}}"
+        return json.dumps(value)
+
+    return "[[switches]]\n" + "".join(f"{key} = {printed(value)}\n" for key, value in switch.items())
 
 
 def live_jobs(controller: str) -> list[pb.Job]:

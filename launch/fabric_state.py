@@ -29,7 +29,7 @@ class Fabric:
     socket_directory: Path
     topology: dict[str, Any] | None = None
     controller: str = ""
-    switch: dict[str, Any] = dataclasses.field(default_factory=dict)
+    switches: tuple[dict[str, Any], ...] = ()
     agents: tuple[dict[str, Any], ...] = ()
     processes: tuple[ProcessRecord, ...] = ()
 
@@ -63,7 +63,7 @@ class Fabric:
                 socket_directory=Path(content["socket_directory"]),
                 topology=content["topology"],
                 controller=content["controller"],
-                switch=content["switch"],
+                switches=tuple(content["switches"]),
                 agents=tuple(content["agents"]),
                 processes=tuple(ProcessRecord(**process) for process in content["processes"]),
             )

@@ -26,7 +26,7 @@ from switchml.launch.settings import (
 from switchml.topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from switchml.topologies.shaped_links import Shape, ShapedLinks
 from switchml.topologies.targets import TOFINO
-from switchml.topologies.topology import Host, Topology, load, single_switch
+from switchml.topologies.topology import Host, Switch, Topology, load, racks, single_switch
 
 __all__ = [
     "BMV2_PROGRAM",
@@ -34,6 +34,7 @@ __all__ = [
     "AgentPlace",
     "Layout",
     "LayoutMaker",
+    "SwitchPlace",
     "layout_of",
     "layout_on_shaped_links",
     "resolve",
@@ -44,13 +45,23 @@ BMV2_PROGRAM: Final = "simple_switch_grpc"
 
 _DEFAULT_HOSTS: Final = 8
 _BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
-_BMV2_P4RUNTIME: Final = "127.0.0.1:9559"  # in its own namespace, which other users cannot enter
+_BMV2_P4RUNTIME_PORT: Final = 9559  # of the first switch, on 127.0.0.1 of a namespace that other users cannot enter
 _CONTROLLER_SOCKET: Final = "controller.sock"
-_P4RUNTIME_SOCKET: Final = "p4runtime.sock"
+_MAX_SWITCHES: Final = 64
+_P4RUNTIME_SOCKETS: Final = ("p4runtime.sock", *(f"p4runtime-{number}.sock" for number in range(1, _MAX_SWITCHES)))
 
-CONTROL_SOCKETS: Final = (_CONTROLLER_SOCKET, _P4RUNTIME_SOCKET)
-"""The Unix sockets of controller and soft switch, accessible to this user and root only."""
+CONTROL_SOCKETS: Final = (_CONTROLLER_SOCKET, *_P4RUNTIME_SOCKETS)
+"""The Unix sockets of controller and soft switches, accessible to this user and root only."""
 _IPV4_UDP_HEADER_BYTES: Final = 28
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchPlace:
+    """A switch: its name and its command line."""
+
+    name: str
+    command: list[str]
+    has_ready_file: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,24 +76,22 @@ class AgentPlace:
 class Layout(abc.ABC):
     """The layout of one fabric; its processes are controlled over Unix sockets in `socket_directory`."""
 
-    switch_name: str
     topology: Topology | None = None
-    switch_has_ready_file = True
 
     def __init__(self, socket_directory: Path) -> None:
         self.listen = f"unix:{socket_directory / _CONTROLLER_SOCKET}"
-        self._p4runtime = f"unix:{socket_directory / _P4RUNTIME_SOCKET}"
+        self._p4runtime = [f"unix:{socket_directory / name}" for name in _P4RUNTIME_SOCKETS]
 
     def prepare(self) -> None:  # noqa: B027 (not every layout needs anything)
         """Create what the processes need before they start. Raises NamespaceError."""
 
     @abc.abstractmethod
-    def switch_command(self) -> list[str]:
-        """Return the switch's command line."""
+    def switches(self) -> list[SwitchPlace]:
+        """Return the switches."""
 
     @abc.abstractmethod
-    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
-        """Return the controller's [[switches]] table, given the switch's ready file. Raises KeyError, TypeError."""
+    def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
+        """Return the controller's [[switches]] table of a switch, given its ready file. Raises KeyError, TypeError."""
 
     @abc.abstractmethod
     def controller_command(self, command: Sequence[str]) -> list[str]:
@@ -124,24 +133,29 @@ def layout_on_shaped_links(shape: Shape) -> LayoutMaker:
 
 def _shaped(shape: Shape, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
     topology = _topology(options)
-    if topology is None or topology.switch.target != "soft":
+    if topology is None or topology.links or topology.switch.target != "soft":
         raise ConfigurationError("links are shaped between hosts in network namespaces and the soft switch")
     return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape)
 
 
 def _topology(options: FabricOptions) -> Topology | None:
     """Return the topology to lay out; None for the embedded fabric."""
+    if options.racks and options.topology:
+        raise ConfigurationError("a topology file says itself which switches there are; omit --racks")
     if options.topology:
         topology = load(Path(options.topology))
         if options.workers:
             topology = topology.first_hosts(options.workers)
-        if topology.switch.target == TOFINO and not options.switch:
+        tofino = [switch.name for switch in topology.switches if switch.target == TOFINO]
+        if tofino and not options.switch:
             raise ConfigurationError(
-                f"switch {topology.switch.name} of topology {topology.name} is a Tofino, which this command does "
+                f"switch {', '.join(tofino)} of topology {topology.name} is a Tofino, which this command does "
                 f"not start: `switchml-ctl topology controller {options.topology}` writes the controller's "
                 "configuration for it; docs/tofino.md has the next steps"
             )
         return topology.on(options.switch) if options.switch else topology
+    if options.switch and options.racks:
+        return racks(options.racks, options.workers or _DEFAULT_HOSTS, options.switch)
     if options.switch:
         return single_switch(options.workers or _DEFAULT_HOSTS, options.switch)
     if options.workers:
@@ -153,10 +167,15 @@ def _topology(options: FabricOptions) -> Topology | None:
 
 
 def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
-    target = "soft" if topology is None else topology.switch.target
-    shared = topology is None and options.transport != "udp"
-    values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
-    slots = options.slots or DEFAULT_SLOTS[target]
+    targets = {"soft"} if topology is None else {switch.target for switch in topology.switches}
+    shared = topology is None and options.transport != "udp" and not options.racks
+    if options.racks and options.transport == "shm":
+        raise ConfigurationError("a job on the switches of several racks shares no memory with them; omit --transport")
+    if topology is None and 1 < options.agents < options.racks:
+        raise ConfigurationError(f"{options.agents} agents for {options.racks} racks: each needs one; raise --agents")
+    # All switches of a tree need the same number of values, and BMv2 has few to choose from.
+    values = options.values or (EMBEDDED_VALUES if topology is None else min(DEFAULT_VALUES[one] for one in targets))
+    slots = options.slots or max(DEFAULT_SLOTS[one] for one in targets)
     if options.threads > 1 and (topology is not None or shared):
         raise ConfigurationError("only an embedded fabric over UDP (--transport udp) can have several data threads")
     if topology is not None:
@@ -170,20 +189,21 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
                 f"packets of {values} values have {needed} bytes, but the MTU of topology {topology.name} is "
                 f"{topology.mtu}; raise it or give fewer --values"
             )
-    if target == "bmv2":
-        if values not in _BMV2_VALUES:
-            raise ConfigurationError(
-                f"{values} values per packet: the P4 program for bmv2 is compiled for "
-                f"{' and '.join(map(str, _BMV2_VALUES))}"
-            )
-        if slots != DEFAULT_SLOTS[target]:
-            raise ConfigurationError(f"{slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS[target]}")
+    if "bmv2" in targets and values not in _BMV2_VALUES:
+        raise ConfigurationError(
+            f"{values} values per packet: the P4 program for bmv2 is compiled for "
+            f"{' and '.join(map(str, _BMV2_VALUES))}"
+        )
+    if targets == {"bmv2"}:
+        if slots != DEFAULT_SLOTS["bmv2"]:
+            raise ConfigurationError(f"{slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS['bmv2']}")
         if options.drop or options.duplicate or options.delay or options.flip:
             raise ConfigurationError("bmv2 injects no faults itself; `switchml-ctl switch loss` sets its loss tables")
     return dataclasses.replace(
         options,
-        switch="" if topology is None else target,
+        switch="" if topology is None or len(targets) > 1 else targets.pop(),
         workers=0 if topology is None else len(topology.hosts),
+        agents=max(options.agents, options.racks) if topology is None else options.agents,
         transport="shm" if shared else "udp",
         values=values,
         slots=slots,
@@ -205,26 +225,33 @@ def _pool(options: FabricOptions, slots: int) -> int:
 
 
 class _Loopback(Layout):
-    """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory."""
+    """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory.
 
-    switch_name = "switch-0"
+    With racks there is a switch for each and one above them, all with UDP ports only.
+    """
 
     def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
         super().__init__(socket_directory)
         self._options = options
         self._switch_socket = socket_directory / "switch.sock"
+        leaves = [f"leaf{rack}" for rack in range(1, options.racks + 1)]
+        self._names = ["spine", *leaves] if leaves else ["switch-0"]
 
-    def switch_command(self) -> list[str]:
-        ports = ["--grpc", self._p4runtime, "--udp-port", "1=127.0.0.1:0"]
+    def switches(self) -> list[SwitchPlace]:
+        """Return the only switch, or the one above all racks and those of the racks."""
+        return [SwitchPlace(name, self._command(number)) for number, name in enumerate(self._names)]
+
+    def _command(self, number: int) -> list[str]:
+        ports = ["--grpc", self._p4runtime[number], "--udp-port", "1=127.0.0.1:0"]
         if self._options.transport == "udp":
             ports += ["--shards", str(self._options.threads)]
         else:
             ports += ["--shm-port", f"2={self._switch_socket}", "--shm-threads", str(self._options.threads)]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
 
-    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+    def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
-            "name": self.switch_name,
+            "name": name,
             "target": "soft",
             "p4runtime": ready["grpc"],
             "address": ready["ports"]["1"]["address"],
@@ -232,6 +259,7 @@ class _Loopback(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             **self._pools(),
+            **({"parent": {"switch": self._names[0], "port": 1, "uplink": 1}} if name != self._names[0] else {}),
         }
 
     def _pools(self) -> dict[str, int]:
@@ -253,6 +281,8 @@ class _Loopback(Layout):
             address = f"127.0.0.{number + 1}"
             command = [program, "--address", address, "--transport", self._options.transport]
             command += ["--threads", str(self._options.threads)]
+            if self._options.racks:
+                command += ["--switch", self._names[1 + number * self._options.racks // self._options.agents]]
             if self._options.transport == "shm":
                 command += ["--switch-socket", str(self._switch_socket)]
             found.append(AgentPlace(f"agent-{number}", command, {"address": address}))
@@ -269,37 +299,43 @@ class _InNamespaces(Layout):
         super().__init__(socket_directory)
         self._options = options
         self._namespaces = namespaces
-        self._switch = topology.switch
         self.topology = self._topology = topology
-        self.switch_name = self._switch.name
-        self.switch_has_ready_file = self._switch.target == "soft"
-        if self._switch.target == "bmv2":
+        if any(switch.target == "bmv2" for switch in topology.switches):
             _require_bmv2()
 
     def prepare(self) -> None:
         self._namespaces.create(self._topology)
 
-    def switch_command(self) -> list[str]:
-        links = [(host.port, switch_interface(host.switch, host.port)) for host in self._topology.hosts]
-        if self._switch.target == "soft":
-            command = [find_program("switchml-switch"), "--grpc", self._p4runtime, *_soft_arguments(self._options)]
+    def switches(self) -> list[SwitchPlace]:
+        """Return the switches, the number of each of which selects its control interface."""
+        return [self._place(number, switch) for number, switch in enumerate(self._topology.switches)]
+
+    def _place(self, number: int, switch: Switch) -> SwitchPlace:
+        soft = switch.target == "soft"
+        links = [(port, switch_interface(switch.name, port)) for port in self._topology.ports(switch.name)]
+        if soft:
+            command = [find_program("switchml-switch"), "--grpc", self._p4runtime[number]]
+            command += _soft_arguments(self._options)
             command += [part for port, interface in links for part in ("--packet-port", f"{port}={interface}")]
         else:
             command = [_require_bmv2(), "--no-p4", "--device-id", "1"]
             command += [part for port, interface in links for part in ("--interface", f"{port}@{interface}")]
-            command += ["--", "--grpc-server-addr", _BMV2_P4RUNTIME]
-        return self._namespaces.command(SWITCHES, command)
+            command += ["--", "--grpc-server-addr", _bmv2_address(number)]
+        return SwitchPlace(switch.name, self._namespaces.command(SWITCHES, command), has_ready_file=soft)
 
-    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+    def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
+        [(number, switch)] = (both for both in enumerate(self._topology.switches) if both[1].name == name)
+        parent = {"parent": dataclasses.asdict(switch.parent)} if switch.parent is not None else {}
         return {
-            "name": self._switch.name,
-            "target": self._switch.target,
-            "p4runtime": ready.get("grpc", _BMV2_P4RUNTIME),
-            "address": str(self._switch.ipv4),
+            "name": name,
+            "target": switch.target,
+            "p4runtime": ready.get("grpc", _bmv2_address(number)),
+            "address": str(switch.ipv4),
             "udp_port": PROTOCOL_UDP_PORT,
-            "mac": self._switch.mac,
+            "mac": switch.mac,
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
+            **parent,
         }
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
@@ -331,19 +367,20 @@ class _OnShapedLinks(Layout):
         self._shape = shape
         self._links = ShapedLinks(namespaces, topology)
         self.topology = self._topology = topology
-        self.switch_name = topology.switch.name
 
     def prepare(self) -> None:
         self._links.create(self._shape)
 
-    def switch_command(self) -> list[str]:
+    def switches(self) -> list[SwitchPlace]:
+        """Return the only switch."""
         port = f"1={self._topology.switch.ipv4}:0"
-        command = [find_program("switchml-switch"), "--grpc", self._p4runtime, "--udp-port", port]
-        return self._namespaces.command(SWITCHES, [*command, *_soft_arguments(self._options)])
+        command = [find_program("switchml-switch"), "--grpc", self._p4runtime[0], "--udp-port", port]
+        command += _soft_arguments(self._options)
+        return [SwitchPlace(self._topology.switch.name, self._namespaces.command(SWITCHES, command))]
 
-    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+    def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
-            "name": self.switch_name,
+            "name": name,
             "target": "soft",
             "p4runtime": ready["grpc"],
             "address": ready["ports"]["1"]["address"],
@@ -365,6 +402,11 @@ class _OnShapedLinks(Layout):
         command = [program, "--address", address, "--transport", "udp"]
         description = {"address": address, "namespace": self._namespaces.name(host.name)}
         return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
+
+
+def _bmv2_address(number: int) -> str:
+    """Return the address of a BMv2 switch's P4Runtime server."""
+    return f"127.0.0.1:{_BMV2_P4RUNTIME_PORT + number}"
 
 
 def _require_bmv2() -> str:

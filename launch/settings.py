@@ -39,14 +39,14 @@ class FabricOptions:
     """The shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are fractions of the packets.
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both, it is laid out in network namespaces, with
-    `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
-    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and
-    `slots`
-    mean the target's defaults.
+    `workers` hosts (0: as many as the topology has), in `racks` racks if that is not 0. Otherwise it is the embedded
+    one of local processes with `agents` agents, whose ranks reach the switch by `transport`; over UDP, agents and
+    switch have `threads`. It can have racks as well, over UDP. 0 `values` and `slots` mean the target's defaults.
     """
 
     switch: str = ""
     workers: int = 0
+    racks: int = 0
     topology: str = ""
     agents: int = 1
     transport: str = "auto"
@@ -188,6 +188,13 @@ KEYS: Final[dict[str, Key]] = {
             _whole(1, PROTOCOL_MAX_WORKERS),
             None,
             "Hosts to lay out: this many on one switch, or the first ones of the topology file.",
+        ),
+        Key(
+            "fabric.racks",
+            "SWITCHML_FABRIC_RACKS",
+            _whole(2, 32),
+            None,
+            "Racks for the hosts or agents, each with a switch below one that they share.",
         ),
         Key(
             "fabric.topology",

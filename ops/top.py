@@ -25,6 +25,7 @@ class RankActivity:
     rank: int
     state: str
     agent: str
+    switch: str  # that the agent is attached to
     host: str
     position: int  # in chunks
     behind: int  # the job's first rank, in chunks
@@ -149,6 +150,7 @@ def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _
         rank=rank.rank,
         state=enum_word(pb.RankState, rank.state),
         agent=rank.agent,
+        switch=rank.switch,
         host=rank.host,
         position=rank.position,
         behind=first - rank.position,

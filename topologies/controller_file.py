@@ -42,6 +42,8 @@ def _tables(switch: Switch) -> str:
     fields |= {"address": str(switch.ipv4), "mac": switch.mac}
     fields["tls"] = "off"  # bf_switchd has no TLS
     tables = [_table("[[switches]]", fields)]
+    if switch.parent is not None:
+        tables.append(_table("[switches.parent]", dataclasses.asdict(switch.parent)))
     defaults = (
         {field.name: field.default for field in dataclasses.fields(type(switch.ports[0]))} if switch.ports else {}
     )

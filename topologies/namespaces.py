@@ -98,10 +98,16 @@ class Namespaces:
             near = f"{switch_interface(host.switch, host.port)} netns {self.name(SWITCHES)} mtu {topology.mtu}"
             far = f"{HOST_INTERFACE} netns {self.name(host.name)} mtu {topology.mtu} address {host.mac}"
             links.append(f"link add {near} type veth peer name {far}")
+        for child, link in topology.links.items():
+            inside = f"netns {self.name(SWITCHES)} mtu {topology.mtu}"
+            above, below = switch_interface(link.switch, link.port), switch_interface(child, link.uplink)
+            links.append(f"link add {above} {inside} type veth peer name {below} {inside}")
         run_ip([f"netns add {self.name(node)}" for node in nodes] + links)
         for node in nodes:
             self._inside(node, _quiet)  # before the interfaces are up, so that the kernel sends no packets by itself
-        interfaces = [switch_interface(host.switch, host.port) for host in topology.hosts]
+        interfaces = [
+            switch_interface(one.name, port) for one in topology.switches for port in topology.ports(one.name)
+        ]
         run_ip([f"link set {name} up" for name in ("lo", *interfaces)], self.name(SWITCHES))
         addresses = {switch.name: switch for switch in topology.switches}
         for host in topology.hosts:

@@ -13,6 +13,14 @@ Example::
       - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: s1, port: 1}
       - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: s1, port: 2}
 
+Switches can form a tree, in which a job has ranks below several of them. Each switch but the one at the top then names
+the switch above it, the port of that switch that leads to it, and its own port that leads there::
+
+      - name: leaf1
+        mac: "02:00:00:00:01:01"
+        ipv4: 10.0.1.1
+        parent: {switch: spine, port: 1, uplink: 9}
+
 A switch whose target is tofino is not started but exists already. It has these further keys::
 
         bfrt: 10.1.0.1:50052         # address of its bf_switchd
@@ -35,11 +43,12 @@ import yaml
 
 from switchml.common.errors import TopologyFileError
 from switchml.common.port_numbers import highest_port
+from switchml.common.switch_trees import ParentLink, SwitchTrees, ports_used_twice
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.dataplane.tofino_port import TofinoPort
 from switchml.topologies.targets import TARGETS, TOFINO
 
-__all__ = ["PACKAGED", "Host", "Switch", "Topology", "load", "single_switch"]
+__all__ = ["PACKAGED", "Host", "Switch", "Topology", "load", "racks", "single_switch"]
 
 PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 """The topology file that comes with the package: `single_switch(8)`."""
@@ -51,13 +60,18 @@ _MAX_PORT: Final = min(map(highest_port, (*TARGETS, TOFINO)))  # a host's port n
 _LOWEST_MTU: Final = 576  # RFC 791: the MTU that every link must support
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000
+_MAX_RACKS: Final = 32
+_MAX_LEVELS: Final = 3  # of switches
 
 _T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """A switch and the addresses of its data plane; for a Tofino also the address of its bf_switchd, and its ports."""
+    """A switch and the addresses of its data plane; for a Tofino also the address of its bf_switchd, and its ports.
+
+    `parent` is the link to the switch above it in a tree.
+    """
 
     name: str
     mac: str
@@ -66,6 +80,7 @@ class Switch:
     bfrt: str = ""
     program: str = ""
     ports: tuple[TofinoPort, ...] = ()
+    parent: ParentLink | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +96,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A whole topology. `mtu` is the MTU of every link, in bytes.
-
-    A topology has exactly one switch today; each host names the switch that it is attached to, so that there can be
-    more.
-    """
+    """A whole topology. `mtu` is the MTU of every link, in bytes."""
 
     name: str
     switches: tuple[Switch, ...]
@@ -94,8 +105,8 @@ class Topology:
 
     def __post_init__(self) -> None:
         """Check conditions that concern more than one node. Raises TopologyFileError."""
-        if len(self.switches) != 1:
-            raise TopologyFileError(f"{len(self.switches)} switches; a topology must have exactly one")
+        if not self.switches:
+            raise TopologyFileError("no switches")
         if not self.hosts:
             raise TopologyFileError("no hosts")
         nodes: list[Switch | Host] = [*self.switches, *self.hosts]
@@ -110,15 +121,46 @@ class Topology:
                     f"host {host.name}: there is no switch {host.switch!r}, only {', '.join(names)}"
                 )
         _require_unique("switch port", (f"{host.switch} port {host.port}" for host in self.hosts))
+        self._check_trees()
         for switch in self.switches:
             numbers = {port.number for port in switch.ports}
             for host in self.hosts if switch.target == TOFINO else ():
                 if host.switch == switch.name and host.port not in numbers:
                     raise TopologyFileError(f"host {host.name}: switch {switch.name} has no port {host.port}")
 
+    def _check_trees(self) -> None:
+        try:
+            SwitchTrees({one.name: one.parent.switch if one.parent else None for one in self.switches}, _MAX_LEVELS)
+        except ValueError as error:
+            raise TopologyFileError(str(error)) from None
+        twice = ports_used_twice(self.links)
+        if twice:
+            raise TopologyFileError(f"{twice}; a port has one link")
+        for host in self.hosts:
+            for child, link in self.links.items():
+                if (host.switch, host.port) in ((link.switch, link.port), (child, link.uplink)):
+                    raise TopologyFileError(
+                        f"port {host.port} of switch {host.switch} leads to host {host.name} and to switch"
+                        f" {child if host.switch == link.switch else link.switch}; a port has one link"
+                    )
+
+    @property
+    def links(self) -> dict[str, ParentLink]:
+        """The link of each switch that has a parent."""
+        return {switch.name: switch.parent for switch in self.switches if switch.parent is not None}
+
+    def ports(self, switch: str) -> list[int]:
+        """Return the ports of a switch that have a link, in order."""
+        hosts = [host.port for host in self.hosts if host.switch == switch]
+        below = [link.port for link in self.links.values() if link.switch == switch]
+        above = [link.uplink for name, link in self.links.items() if name == switch]
+        return sorted(hosts + below + above)
+
     @property
     def switch(self) -> Switch:
-        """The only switch."""
+        """The only switch. Raises TopologyFileError if there are several."""
+        if len(self.switches) != 1:
+            raise TopologyFileError(f"topology {self.name} has {len(self.switches)} switches; this needs exactly one")
         return self.switches[0]
 
     def on(self, target: str) -> Topology:
@@ -182,6 +224,30 @@ def single_switch(hosts: int, target: str = "soft") -> Topology:
     )
 
 
+def racks(count: int, hosts: int, target: str = "soft") -> Topology:
+    """Return a topology of `count` racks with `hosts` hosts h1, h2, ... in 10.0.0.0/24, spread evenly over them.
+
+    Each rack has a switch leaf1, leaf2, ... (10.0.1.1, 10.0.1.2, ...), and all have the switch spine above them.
+    """
+    if not 2 <= count <= _MAX_RACKS:
+        raise TopologyFileError(f"{count} racks; 2 to {_MAX_RACKS} can be laid out")
+    if not count <= hosts <= PROTOCOL_MAX_WORKERS:
+        raise TopologyFileError(f"{hosts} hosts in {count} racks; {count} to {PROTOCOL_MAX_WORKERS} can be laid out")
+    leaves: list[Switch] = []
+    made: list[Host] = []
+    for rack in range(1, count + 1):
+        leaf = f"leaf{rack}"
+        members = range(len(made) + 1, hosts * rack // count + 1)
+        link = ParentLink("spine", rack, len(members) + 1)
+        leaves.append(Switch(leaf, f"02:00:00:00:01:{rack:02x}", IPv4Address(f"10.0.1.{rack}"), target, parent=link))
+        made += [
+            Host(f"h{number}", f"02:00:00:00:00:{number:02x}", IPv4Interface(f"10.0.0.{number}/24"), leaf, port)
+            for port, number in enumerate(members, start=1)
+        ]
+    spine = Switch("spine", "02:00:00:00:00:fe", IPv4Address("10.0.0.254"), target)
+    return Topology(name="racks", switches=(spine, *leaves), hosts=tuple(made))
+
+
 def _require_unique(what: str, values: Iterable[str]) -> None:
     seen: set[str] = set()
     for value in values:
@@ -224,6 +290,13 @@ class _Reader:
         except ValueError as error:
             raise TopologyFileError(f"{self._where}: {key} is {value!r}: {error}") from None
 
+    def inner(self, key: str) -> _Reader:
+        """Return a reader of the mapping at a key."""
+        content = self._content[key]
+        if isinstance(content, list):
+            raise self.error(f"{len(content)} {key}s are given, and at most one is possible")
+        return _Reader(content, f"{self._where}: {key}")
+
     def items(self, key: str) -> list[tuple[object, str]]:
         content = self._content.get(key)
         if not isinstance(content, list):
@@ -234,7 +307,7 @@ class _Reader:
 def _switch(reader: _Reader) -> Switch:
     target = reader.take("target", _target, "soft")
     more = ("bfrt", "program", "ports") if target == TOFINO else ()
-    reader.only("name", "target", "mac", "ipv4", *more)
+    reader.only("name", "target", "mac", "ipv4", "parent", *more)
     return Switch(
         name=reader.take("name", _node_name),
         target=target,
@@ -243,7 +316,15 @@ def _switch(reader: _Reader) -> Switch:
         bfrt=reader.take("bfrt", _text) if more else "",
         program=reader.take("program", _name, "switchml") if more else "",
         ports=tuple(_port(_Reader(*item)) for item in reader.items("ports")) if more else (),
+        parent=_parent(reader) if reader.has("parent") else None,
     )
+
+
+def _parent(reader: _Reader) -> ParentLink:
+    parent = reader.inner("parent")
+    parent.only("switch", "port", "uplink")
+    port = _whole(1, _MAX_PORT)
+    return ParentLink(parent.take("switch", _node_name), parent.take("port", port), parent.take("uplink", port))
 
 
 def _switch_as_dict(switch: Switch) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,8 +12,9 @@ from switchml.controller.admission.placement import Placement, Placements
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.request import JobRequest, next_job_id
 from switchml.controller.admission.slots import SlotPools
+from switchml.controller.admission.trees import JobTree
 from switchml.controller.errors import ControllerError, JobExists, NoAgent, NoRoom, StoreError
-from switchml.controller.records import Job, JobSwitch, OnFailure, new_secret
+from switchml.controller.records import Job, OnFailure, new_secret
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 from switchml.controller.switches import ManagedSwitch, Switches
@@ -104,42 +106,62 @@ class Admission:
     def _admit(self, request: JobRequest, placement: Placement | None) -> Admitted:
         if any(job.live and job.name == request.name for job in self._jobs.held()):
             raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
-        refusals: list[ControllerError] = []
+        if placement is not None:
+            names = dict.fromkeys(session.switch for session in placement.sessions)
+            return self._admit_on([self._switches.get(name) for name in names], request, placement)
         candidates = self._switches.candidates(request.switch)
-        for switch in sorted(candidates, key=lambda one: -self._pools.of(one).free_slots):
+        trees = self._trees(candidates)
+        if request.switch and trees:
+            return self._admit_on(trees[-1], request, placement)  # the named switch with all below it
+        scopes = [[switch] for switch in sorted(candidates, key=lambda one: -self._pools.of(one).free_slots)]
+        refusals: list[ControllerError] = []
+        for scope in (*scopes, *trees):
             try:
-                return self._admit_on(switch, request, placement)
+                return self._admit_on(scope, request, placement)
             except (NoRoom, NoAgent) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
-        raise refusals[0]
+        raise refusals[-1 if trees else 0]
 
-    def _admit_on(self, switch: ManagedSwitch, request: JobRequest, placement: Placement | None) -> Admitted:
-        held, capabilities = self._jobs.held(), switch.driver.capabilities
-        slots = request.slots or switch.config.pool(request.workers)
+    def _trees(self, candidates: Sequence[ManagedSwitch]) -> list[list[ManagedSwitch]]:
+        """Return the parts of trees whose switches are all candidates, each with its top, the smallest first."""
+        trees, ready = self._switches.trees, {switch.name: switch for switch in candidates}
+        found = []
+        for top in ready:
+            leaves = {name for name, switch in ready.items() if switch.driver.capabilities.leaf}
+            below = [one for one in trees.below(top) if leaves | {top} >= set(trees.path(one, top))]
+            if len(below) > 1:
+                found.append([ready[name] for name in below])
+        return sorted(found, key=len)
+
+    def _choose(self, scope: Sequence[ManagedSwitch], request: JobRequest) -> Placement:
+        if len(scope) > 1:
+            # A job for which a switch above others is named sums there: its ranks are below as many as possible.
+            return self._placements.choose_below(scope, request.workers, request.tenant, spread=bool(request.switch))
+        JobTree.alone(scope[0]).require_room({scope[0].name: request.workers})
+        return self._placements.choose(scope[0], request.workers, request.tenant)
+
+    def _admit_on(self, scope: Sequence[ManagedSwitch], request: JobRequest, placement: Placement | None) -> Admitted:
+        """Admit a job to switches of `scope`, or to those of `placement` if that is given."""
+        held = self._jobs.held()
+        slots = request.slots or min(switch.config.pool(request.workers) for switch in scope)
         self._quotas.check(request.tenant, (job for job in held if job.live), request.workers, slots)
-        if request.workers > capabilities.max_workers:
-            raise NoRoom(
-                f"a job on switch {switch.name} ({switch.config.target}) has at most {capabilities.max_workers}"
-                f" workers, not {request.workers}",
-                workers=request.workers,
-                workers_maximum=capabilities.max_workers,
-            )
         if placement is None:
-            placement = self._placements.choose(switch, request.workers, request.tenant)
-        else:
-            self._placements.require(placement, switch)
+            placement = self._choose(scope, request)
+        ranks = Counter(session.switch for session in placement.sessions)
+        tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
+        tree.require_room(ranks)
+        self._placements.require(placement, tree)
         number = next_job_id(self._store.last_job_id(), {job.id for job in held})
-        epoch = self._switches.next_epoch([switch])
-        pool = self._pools.of(switch)
-        place = JobSwitch(switch.name, epoch, pool.allocate(slots), slots, group=number)
+        epoch = self._switches.next_epoch(tree.switches)
+        places = tree.places(epoch, self._pools.allocate(tree.switches, slots), slots, group=number)
         job = Job(
             key=0,
             id=number,
             name=request.name or self._new_name(held),
             workers=request.workers,
-            values_per_packet=capabilities.values_per_packet,
+            values_per_packet=tree.top.driver.capabilities.values_per_packet,
             created=time.time(),
-            switches=[place],
+            switches=places,
             ranks=placement.ranks(),
             on_failure=OnFailure.asked(request.on_failure),
             tenant=request.tenant,
@@ -148,14 +170,14 @@ class Admission:
         try:
             self._store.create_job(job)
         except StoreError:
-            pool.free(place.slot_base)
+            self._pools.free(places)
             raise
         self._store.events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
         _LOG.info(
             "job %s (id %d, epoch %d): %d ranks on switch %s",
             *(job.name, job.id, job.epoch, job.workers, job.switch_names),
         )
-        return Admitted(job, [switch], dict(enumerate(placement.announcements)))
+        return Admitted(job, tree.switches, dict(enumerate(placement.announcements)))
 
     def _new_name(self, held: Sequence[Job]) -> str:
         number = next((job.key for job in self._store.newest_jobs(1)), 0) + 1

@@ -1,15 +1,18 @@
 """Placement: the choice of the agent for each rank of a job, or the check of the agents at which processes wait.
 
 Each pipe of a Tofino has separate registers, so its sums do not include packets that arrive through another pipe.
-Therefore all ranks of a job must be behind one pipe. Other targets have one pipe.
+Therefore all ranks of a job must be behind one pipe, and so must the switches right below. Other targets have one
+pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from switchml.controller.admission.trees import JobTree, most_below
 from switchml.controller.agents import Agents, AgentSession
 from switchml.controller.errors import NoAgent
 from switchml.controller.records import Rank
@@ -60,8 +63,69 @@ class Placements:
                 **error.figures,
             ) from None
 
-    def require(self, placement: Placement, switch: ManagedSwitch) -> None:
-        """Check that the agents at which ranks wait are live, have room, and are attached to one pipe.
+    def choose_below(
+        self,
+        switches: Sequence[ManagedSwitch],
+        workers: int,
+        tenant: str,
+        refused: Container[str] = frozenset(),
+        *,
+        spread: bool = False,
+    ) -> Placement:
+        """Spread ranks over the agents of switches that are in one tree: of as few as possible, or of all.
+
+        Ranks of one switch have consecutive numbers.
+
+        Raises:
+            NoAgent: there are too few agents, or they have too little room.
+
+        """
+        usable = {
+            switch.name: self._in_widest_pipe(
+                [one for one in self._agents.live_on(switch.name) if one.serves(tenant) and one.name not in refused],
+                switch,
+            )
+            for switch in switches
+        }
+        room = {
+            switch.name: min(
+                sum(max(agent.maximum - agent.in_use, 0) for agent in self._room(usable[switch.name])),
+                most_below(switch, has_parent=True),
+            )
+            for switch in switches
+        }
+        chosen: list[ManagedSwitch] = []
+        for switch in sorted(switches, key=lambda one: (-room[one.name], one.name)):
+            if room[switch.name] and (spread or sum(room[one.name] for one in chosen) < workers):
+                chosen.append(switch)
+        free = sum(room[one.name] for one in chosen)
+        if free < workers:
+            each = ", ".join(f"{name}: {count}" for name, count in room.items() if count)
+            raise NoAgent(
+                f"{workers} ranks asked, and the live agents of the switches of the tree have room for {free}"
+                f" ({each or 'none'}); start more agents or stop a job",
+                ranks_asked=workers,
+                ranks_free=free,
+            )
+        shares = place_ranks(workers, [AgentRoom(one.name, 0, room[one.name]) for one in chosen], "")
+        by_name = {switch.name: switch for switch in chosen}
+        placed = [self._spread(len(ranks), usable[name], by_name[name]) for name, ranks in shares.items()]
+        return Placement([session for part in placed for session in part.sessions])
+
+    def _in_widest_pipe(self, sessions: Sequence[AgentSession], switch: ManagedSwitch) -> list[AgentSession]:
+        """Return the agents of the pipe of a switch whose agents have the most room."""
+        pipes: dict[int, list[AgentSession]] = {}
+        for session in sessions:
+            with contextlib.suppress(NoAgent):  # the switch has no such port
+                pipes.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(session)
+        return max(
+            pipes.values(),
+            key=lambda members: sum(max(one.maximum - one.in_use, 0) for one in self._room(members)),
+            default=[],
+        )
+
+    def require(self, placement: Placement, tree: JobTree) -> None:
+        """Check that the agents of a placement are live, have room, and are attached to one pipe of each switch.
 
         Raises:
             NoAgent: they cannot carry the ranks.
@@ -78,11 +142,21 @@ class Placements:
                     ranks_asked=ranks,
                     ranks_free=max(free, 0),
                 )
-        pipes: dict[int, list[int]] = {}
+        for switch in tree.switches:
+            self._require_one_pipe(placement, tree, switch)
+
+    def _require_one_pipe(self, placement: Placement, tree: JobTree, switch: ManagedSwitch) -> None:
+        ranks: dict[int, list[int]] = {}
         for rank, session in enumerate(placement.sessions):
-            pipes.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(rank)
+            if session.switch == switch.name:
+                ranks.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(rank)
+        below: dict[int, list[str]] = {}
+        for child in tree.children(switch.name):
+            assert child.config.parent is not None, "it is below another switch"
+            below.setdefault(switch.driver.pipe(child.config.parent.port), []).append(child.name)
+        pipes = sorted(ranks.keys() | below.keys())
         if len(pipes) > 1:
-            where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, pipes[pipe]))}" for pipe in sorted(pipes))
+            where = "; ".join(f"pipe {pipe} has {_attached(ranks.get(pipe), below.get(pipe))}" for pipe in pipes)
             raise NoAgent(
                 f"a job's ranks must be on ports of one pipe of switch {switch.name}; pipes share no registers: {where}"
             )
@@ -202,6 +276,13 @@ def _rank_at(session: AgentSession, number: int, worker: int) -> Rank:
         switch=session.switch,
         worker=worker,
     )
+
+
+def _attached(ranks: Sequence[int] | None, switches: Sequence[str] | None) -> str:
+    """Return the ranks and switches at the ports of a pipe, in words."""
+    parts = [f"ranks {', '.join(map(str, ranks))}"] if ranks else []
+    parts += [f"switches {', '.join(switches)}"] if switches else []
+    return " and ".join(parts)
 
 
 def _names(sessions: Sequence[AgentSession]) -> str:

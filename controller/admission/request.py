@@ -8,7 +8,7 @@ from switchml.common.names import is_job_name
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import InvalidRequest, NoRoom
 from switchml.controller.records import OnFailure
-from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
+from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD
 
 __all__ = ["JobRequest", "next_job_id"]
 
@@ -31,11 +31,11 @@ class JobRequest:
             InvalidRequest: one is not allowed.
 
         """
-        if not 1 <= self.workers <= PROTOCOL_MAX_WORKERS:
+        if not 1 <= self.workers <= PROTOCOL_MAX_WORLD:
             raise InvalidRequest(
-                f"a job has 1 to {PROTOCOL_MAX_WORKERS} workers, not {self.workers}",
+                f"a job has 1 to {PROTOCOL_MAX_WORLD} workers, not {self.workers}",
                 workers=self.workers,
-                workers_maximum=PROTOCOL_MAX_WORKERS,
+                workers_maximum=PROTOCOL_MAX_WORLD,
             )
         if self.name and not is_job_name(self.name):
             raise InvalidRequest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import NoRoom
@@ -53,19 +53,32 @@ class SlotAllocator:
 
         """
         _require_range_size(slots)
-        block = min((block for block, bases in self._free.items() if bases and block >= slots), default=0)
-        if not block:
+        base = next(self.free_bases(slots), None)
+        if base is None:
             raise NoRoom(
-                f"{slots} slots asked, {self.free_slots} of {self.size} free, the largest free range has"
-                f" {self.largest_free_range}; ask for fewer or stop a job",
+                f"{slots} slots asked, {self.room}; ask for fewer or stop a job",
                 slots_asked=slots,
                 slots_free=self.free_slots,
                 largest_free_range=self.largest_free_range,
                 slots=self.size,
             )
-        base = min(self._free[block])
-        self._take(base, block, slots, base)
+        self.reserve(base, slots)
         return base
+
+    @property
+    def room(self) -> str:
+        """The free indexes in words."""
+        return f"{self.free_slots} of {self.size} free, the largest free range has {self.largest_free_range}"
+
+    def free_bases(self, slots: int) -> Iterator[int]:
+        """Yield the first index of each free range of `slots` indexes: those in the smallest free blocks first."""
+        for block in sorted(block for block in self._free if block >= slots):
+            for holder in sorted(self._free[block]):
+                yield from range(holder, holder + block, slots)
+
+    def is_free(self, base: int, slots: int) -> bool:
+        """Return whether `slots` indexes from `base`, a multiple of `slots`, are free."""
+        return any(base - base % block in bases for block, bases in self._free.items() if block >= slots)
 
     def reserve(self, base: int, slots: int) -> None:
         """Allocate a given range, for a live job in the store.
@@ -117,6 +130,30 @@ class SlotPools:
         if switch.name not in self._pools:
             self._pools[switch.name] = SlotAllocator(switch.driver.capabilities.slots)
         return self._pools[switch.name]
+
+    def allocate(self, switches: Sequence[ManagedSwitch], slots: int) -> int:
+        """Allocate the same `slots` indexes, a power of two, on each of these switches; return the first one.
+
+        Raises:
+            NoRoom: no range of this length is free on all of them.
+
+        """
+        if len(switches) == 1:
+            return self.of(switches[0]).allocate(slots)
+        pools = [self.of(switch) for switch in switches]
+        for base in pools[0].free_bases(slots):
+            if all(pool.is_free(base, slots) for pool in pools):
+                for pool in pools:
+                    pool.reserve(base, slots)
+                return base
+        rooms = "; ".join(f"{switch.name}: {pool.room}" for switch, pool in zip(switches, pools, strict=True))
+        raise NoRoom(
+            f"{slots} slots asked, and no such range is free on all switches of the tree ({rooms}); ask for fewer or"
+            " stop a job",
+            slots_asked=slots,
+            slots_free=min(pool.free_slots for pool in pools),
+            largest_free_range=min(pool.largest_free_range for pool in pools),
+        )
 
     def reserve(self, places: Iterable[JobSwitch], values_per_packet: int, switches: Switches) -> None:
         """Allocate the slots that a job held before a restart of the controller: all of them, or none if this raises.

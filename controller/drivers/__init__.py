@@ -6,7 +6,7 @@ import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, DropReason, Verdict
 from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Driver",
     "JobTables",
     "MulticastGroup",
+    "ParentPort",
     "PortLoss",
     "RankPort",
     "SwitchContents",
@@ -51,11 +52,30 @@ class RankPort:
 
 
 @dataclass(frozen=True)
+class ParentPort:
+    """The switch port that leads to a job's parent, the next switch above this one in the job's tree.
+
+    MAC and IPv4 address are numbers, and those of the parent; it sends from `udp_port`, and receives there. `number` is
+    that of this switch among the senders directly below the parent, which are ranks and switches. `named` are all
+    numbers that the parent's RESULTs can name: those of these senders, and TREE_NO_RANK if the parent has a parent.
+    """
+
+    port: int
+    mac: int
+    address: int
+    number: int
+    named: tuple[int, ...]
+    udp_port: int = PROTOCOL_UDP_PORT
+
+
+@dataclass(frozen=True)
 class JobTables:
     """The contents of a switch for one job.
 
     `group` is the number of the multicast group in the switch to which it sends results; `multicast` is an IPv4 group
-    that all of the job's agents have joined, or 0.
+    that all of the job's agents have joined, or 0. If the job is `in_tree`, it is on several switches: `ranks` are the
+    senders directly below this one, which may be switches, numbered from 0; the root has no `parent`. Job id, epoch,
+    slots and secret are the same on all switches of the tree.
     """
 
     job: int
@@ -65,6 +85,8 @@ class JobTables:
     group: int
     ranks: tuple[RankPort, ...]
     multicast: int = 0
+    in_tree: bool = False
+    parent: ParentPort | None = None
     secret: int = field(default=0, repr=False)  # of the epoch
 
     @property
@@ -80,11 +102,20 @@ class JobTables:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The limits of a pipeline: `slots` pool indexes, of two halves each, and jobs of up to `max_workers` ranks."""
+    """The properties of a pipeline: `slots` pool indexes, of two halves each, and jobs of up to `max_workers` ranks.
+
+    If it is `streamed`, ranks with and without values can share a phase, so a sparse call can stream its blocks: the
+    RESULT has the values of a phase that has any, even if the packet that it answers has none. If it has
+    `owned_results`, the copies of a RESULT that do not go to the owner of its chunk have no values. If it is a `leaf`,
+    it can be below another switch, with one rank less below it.
+    """
 
     values_per_packet: int
     slots: int
     max_workers: int = PROTOCOL_MAX_WORKERS
+    streamed: bool = False
+    owned_results: bool = False
+    leaf: bool = False
 
 
 @dataclass(frozen=True)

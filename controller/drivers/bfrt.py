@@ -146,7 +146,7 @@ class BfrtDriver(Driver):
         try:
             Names(schema)
             Ports(schema, self.settings.ports)
-            offered = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
+            offered = _capabilities_of(schema)
         except SchemaMismatch as error:
             raise SwitchRefused(
                 f"switch {self.settings.name} runs a program {wanted!r} that is not SwitchML's, or an SDE that is not"
@@ -155,9 +155,9 @@ class BfrtDriver(Driver):
             ) from None
         if offered != self._capabilities:
             raise SwitchRefused(
-                f"switch {self.settings.name} runs program {wanted!r} with {offered.values_per_packet} values per"
-                f" packet and {offered.slots} slots; this controller's has {self._capabilities.values_per_packet} and"
-                f" {self._capabilities.slots}: compile dataplane/p4/tna of this version and start bf_switchd with it"
+                f"switch {self.settings.name} runs program {wanted!r} with {_described(offered)}; this controller's has"
+                f" {_described(self._capabilities)}: compile dataplane/p4/tna of this version and start bf_switchd with"
+                " it"
             )
         return schema
 
@@ -313,7 +313,7 @@ class BfrtDriver(Driver):
                 f"the ports of job {job.job} lie on several pipes of switch {self.settings.name}, whose registers are"
                 f" not shared: {where}; link its hosts to ports of one pipe"
             )
-        return job_entities(dataclasses.replace(job, ranks=tuple(ranks)))
+        return job_entities(dataclasses.replace(job, ranks=tuple(ranks)), owned_results=False)
 
     async def _insert(self, connection: _Connection, entities: Iterable[Entity]) -> None:
         """Insert entities in order, with a call for each table: after a failure no later table is written."""
@@ -472,10 +472,24 @@ def _group_id(entity: Entity) -> int:
     return entity.multicast_group_id if isinstance(entity, fy.P4MulticastGroupEntry) else 0
 
 
+def _capabilities_of(schema: Schema) -> Capabilities:
+    """Return the properties of a pipeline; raise SchemaMismatch if it is not SwitchML's."""
+    return Capabilities(
+        schema.values_per_packet, schema.slots, schema.max_workers, streamed=schema.streamed, leaf=schema.leaf
+    )
+
+
+def _described(capabilities: Capabilities) -> str:
+    """Return the properties that differ between versions of the program, for a message."""
+    sparse = "with" if capabilities.streamed else "without"
+    sizes = f"{capabilities.values_per_packet} values per packet, {capabilities.slots} slots"
+    return f"{sizes}, {sparse} streamed sparse calls"
+
+
 def _capabilities(settings: SwitchSettings) -> Capabilities:
     try:
         schema = Schema.parse(_BFRT.read_bytes())
-        capabilities = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
+        capabilities = _capabilities_of(schema)
     except OSError as error:
         raise ConfigError(
             f"switch {settings.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"

@@ -39,8 +39,12 @@ class TableNames:
 TABLES: dict[str, TableNames] = {
     "switch_address_table": TableNames((), {"set_switch_address": ("mac", "ip")}),
     "worker_table": TableNames(
-        ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "secret", "slot", _PRIORITY),
-        {"admit": ("worker_bit", "job_mask", "epoch", "group")},
+        ("ingress_port", "eth_src", "ipv4_src", "udp_src", "kind", "job", "worker", "secret", "slot", _PRIORITY),
+        {
+            "admit": ("worker_bit", "job_mask", "epoch", "group"),
+            "admit_below": ("worker_bit", "job_mask", "epoch", "group"),
+            "admit_parent": ("job_mask", "epoch", "group", "completed_here"),
+        },
         (_PACKETS, _BYTES),
     ),
     "job_table": TableNames(("job",), {"describe_job": ("slot_value", "slot_mask")}),

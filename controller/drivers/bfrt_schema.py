@@ -23,6 +23,8 @@ Value: TypeAlias = int | bool | str | float | list[int] | list[bool] | tuple[int
 
 _INTEGERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int32": 32, "int64": 64}
 _VALUES_ANNOTATION = re.compile(r"@?switchml_values_per_packet\((\d+)\)")
+_STREAMED_ANNOTATION = re.compile(r"@?switchml_streamed")
+_LEAF_ANNOTATION = re.compile(r"@?switchml_leaf")
 
 
 class SchemaMismatch(Exception):
@@ -261,6 +263,19 @@ class Schema:
             if found := _VALUES_ANNOTATION.fullmatch(annotation):
                 return int(found[1])
         raise SchemaMismatch(f"table {table.name} has no annotation switchml_values_per_packet")
+
+    @property
+    def streamed(self) -> bool:
+        """Return whether ranks with and without values can share a phase, as the worker table's annotation says."""
+        return self._annotated(_STREAMED_ANNOTATION)
+
+    @property
+    def leaf(self) -> bool:
+        """Return whether the switch can be below another one, as the worker table's annotation says."""
+        return self._annotated(_LEAF_ANNOTATION)
+
+    def _annotated(self, wanted: re.Pattern[str]) -> bool:
+        return any(wanted.fullmatch(annotation) for annotation in self.find("worker_table").annotations)
 
     @property
     def max_workers(self) -> int:

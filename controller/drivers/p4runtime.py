@@ -55,6 +55,9 @@ _RETRY_SECONDS = 0.5
 _BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
 _P4INFO = ".p4info.txtpb"
 _VALUES_ANNOTATION = "switchml_values_per_packet"
+_STREAMED_ANNOTATION = "switchml_streamed"
+_OWNED_ANNOTATION = "switchml_owned_results"
+_LEAF_ANNOTATION = "switchml_leaf"
 _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDED, fy.GRPCStatusCode.CANCELLED)
 
 
@@ -228,9 +231,12 @@ class P4RuntimeDriver(Driver):
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 
+    def _entities(self, job: JobTables) -> list[Entity]:
+        return job_entities(job, owned_results=self.capabilities.owned_results)
+
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
         """Make the switch hold the tables of these jobs and no others; return the number of updates written."""
-        wanted: list[Entity] = [entity for job in jobs for entity in job_entities(job)]
+        wanted: list[Entity] = [entity for job in jobs for entity in self._entities(job)]
         address = switch_address_entry(self.settings.mac, self.settings.address)
 
         async def write_difference(switch: fy.Switch) -> int:
@@ -261,7 +267,7 @@ class P4RuntimeDriver(Driver):
             if counters:
                 zero = fy.P4CounterData()
                 await switch.modify([fy.P4CounterEntry("job_counter", index=c.index, data=zero) for c in counters])
-            await _write(switch.insert, job_entities(job))
+            await _write(switch.insert, self._entities(job))
 
         await self._call(f"the tables of job {job.job}", write)
 
@@ -269,8 +275,8 @@ class P4RuntimeDriver(Driver):
         """Delete all of a job's tables, those that admit packets first, then write its new ones; counters stay."""
 
         async def write(switch: fy.Switch) -> None:
-            await _write(lambda entities: switch.delete(entities, strict=False), job_entities(old)[::-1])
-            await _write(switch.insert, job_entities(new))
+            await _write(lambda entities: switch.delete(entities, strict=False), self._entities(old)[::-1])
+            await _write(switch.insert, self._entities(new))
 
         await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
 
@@ -278,7 +284,7 @@ class P4RuntimeDriver(Driver):
         """Delete those tables of a job that exist, in the reverse order."""
 
         async def delete(switch: fy.Switch) -> None:
-            await _write(lambda entities: switch.delete(entities, strict=False), job_entities(job)[::-1])
+            await _write(lambda entities: switch.delete(entities, strict=False), self._entities(job)[::-1])
 
         await self._call(f"to delete the tables of job {job.job}", delete)
 
@@ -425,11 +431,16 @@ def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
 
 
 def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
-    if settings.target == "soft":
-        return Capabilities(settings.values_per_packet, settings.slots)
     schema = fy.P4Schema(p4info)
-    for annotation in schema.tables["worker_table"].annotations:
-        if annotation.name == _VALUES_ANNOTATION:
-            body = annotation.body[0] if isinstance(annotation.body, list) else annotation.body
-            return Capabilities(int(str(body)), schema.registers["slot_epoch"].size // 2)
-    raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
+    annotations = {annotation.name: annotation.body for annotation in schema.tables["worker_table"].annotations}
+    streamed, owned = _STREAMED_ANNOTATION in annotations, _OWNED_ANNOTATION in annotations
+    leaf = _LEAF_ANNOTATION in annotations
+    if settings.target == "soft":
+        values, slots = settings.values_per_packet, settings.slots
+        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf)
+    if _VALUES_ANNOTATION not in annotations:
+        raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
+    body = annotations[_VALUES_ANNOTATION]
+    values = int(str(body[0] if isinstance(body, list) else body))
+    slots = schema.registers["slot_epoch"].size // 2
+    return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from switchml.controller.drivers import JobTables, MulticastGroup, PortLoss, TableEntry
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
+from switchml.controller.drivers import JobTables, MulticastGroup, ParentPort, PortLoss, RankPort, TableEntry
+from switchml.dataplane.constants import (
+    PROTOCOL_MAX_WORKERS,
+    PROTOCOL_UDP_PORT,
+    TREE_FIRST_PARENT_INSTANCE,
+    TREE_PARENT_GROUP,
+    Kind,
+    Verdict,
+)
 from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "job_entities"]
@@ -35,61 +42,95 @@ JOB_TABLES = ("job_table", "rank_table", "worker_table")
 MULTICAST_RANK = PROTOCOL_MAX_WORKERS
 """The replica, and key of rank_table, for all agents of a job that have joined its IP multicast group."""
 
+_EVERYONE = (1 << PROTOCOL_MAX_WORKERS) - 1
 _CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
 _NOT_SHOWN = {"secret"}  # keys of worker_table
 _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime requires a priority for ternary keys
 
 
-def job_entities(job: JobTables) -> list[Entity]:
+def job_entities(job: JobTables, *, owned_results: bool) -> list[Entity]:
     """Return the entities of a job in the switch, in the order of installation.
 
     The worker table comes last, so that no packet is admitted before results can be sent. Ranks of one agent that
     listen at the same address get one copy of each result, addressed to the first of them. If all agents have joined an
-    IP multicast group and are behind one port, they get one copy together.
+    IP multicast group and are behind one port, they get one copy together. `owned_results` is that of the pipeline's
+    Capabilities: only then an entry of rank_table lists the ranks that listen at its address. A parent adds a second
+    multicast group, its address, and the entries that admit its RESULTs.
     """
-    world = len(job.ranks)
-    listeners = {(r.port, r.mac, r.address, r.udp_port): r for r in reversed(job.ranks)}
-    copies = [(r.port, r.rank) for r in job.ranks if listeners[r.port, r.mac, r.address, r.udp_port] is r]
-    together = []
+    everyone = (1 << len(job.ranks)) - 1
+    listeners: dict[RankPort, list[int]] = {}  # by their place
+    for r in job.ranks:
+        listeners.setdefault(replace(r, rank=0), []).append(r.rank)
+    copies = [(place.port, ranks[0]) for place, ranks in listeners.items()]
+    addressed = [(r, sum(1 << rank for rank in listeners[replace(r, rank=0)])) for r in job.ranks]
     if job.multicast and len({r.port for r in job.ranks}) == 1:
-        copies = [(job.ranks[0].port, MULTICAST_RANK)]
-        together = [_address(job.job, MULTICAST_RANK, _multicast_mac(job.multicast), job.multicast, PROTOCOL_UDP_PORT)]
+        port = job.ranks[0].port
+        copies = [(port, MULTICAST_RANK)]
+        place = RankPort(MULTICAST_RANK, port, _multicast_mac(job.multicast), job.multicast, PROTOCOL_UDP_PORT)
+        addressed.insert(0, (place, everyone))
     group = fy.P4MulticastGroupEntry(job.group, replicas=copies)
     described = fy.P4TableEntry(
         "job_table",
         match=fy.Match(job=job.job),
         action=fy.Action("describe_job", slot_value=job.slot_value, slot_mask=job.slot_mask),
     )
-    addresses = together + [_address(job.job, r.rank, r.mac, r.address, r.udp_port) for r in job.ranks]
+    admit = "admit" if job.parent is None else "admit_below"
     workers = [
-        fy.P4TableEntry(
-            "worker_table",
-            match=fy.Match(
-                ingress_port=r.port,
-                eth_src=r.mac,
-                ipv4_src=r.address,
-                udp_src=r.udp_port,
-                job=job.job,
-                worker=r.rank,
-                secret=job.secret,
-                slot=(job.slot_value, job.slot_mask),
-            ),
-            action=fy.Action(
-                "admit", worker_bit=1 << r.rank, job_mask=(1 << world) - 1, epoch=job.epoch, group=job.group
-            ),
-            priority=_WORKER_PRIORITY,
-        )
-        for r in job.ranks
+        _sender(job, r, Kind.CONTRIBUTION, r.rank, admit, worker_bit=1 << r.rank, job_mask=everyone) for r in job.ranks
     ]
-    return [group, described, *addresses, *workers]
+    groups = [group]
+    if job.parent is not None:
+        instance = TREE_FIRST_PARENT_INSTANCE + job.parent.number
+        groups.append(fy.P4MulticastGroupEntry(job.group | TREE_PARENT_GROUP, replicas=[(job.parent.port, instance)]))
+        above = RankPort(instance, job.parent.port, job.parent.mac, job.parent.address, job.parent.udp_port)
+        addressed.append((above, 0))
+        workers += _parents_results(job, job.parent, everyone)
+    addresses = [_address(job, place, ranks if owned_results else None) for place, ranks in addressed]
+    return [*groups, described, *addresses, *workers]
 
 
-def _address(job: int, rank: int, mac: int, address: int, udp_port: int) -> fy.P4TableEntry:
+def _parents_results(job: JobTables, parent: ParentPort, below: int) -> list[fy.P4TableEntry]:
+    """Return the entries that admit the parent's RESULTs; `below` is the bitmap of all senders below this switch."""
+    return [
+        _sender(
+            *(job, parent, Kind.RESULT, number, "admit_parent"),
+            job_mask=below,
+            completed_here=int(number == parent.number),
+        )
+        for number in parent.named
+    ]
+
+
+def _sender(
+    job: JobTables, place: RankPort | ParentPort, kind: Kind, number: int, action: str, **parameters: int
+) -> fy.P4TableEntry:
+    """Return the entry that admits the packets of one kind that name `number` as their worker."""
     return fy.P4TableEntry(
-        "rank_table",
-        match=fy.Match(job=job, rank=rank),
-        action=fy.Action("address_rank", eth_dst=mac, ipv4_dst=address, udp_dst=udp_port),
+        "worker_table",
+        match=fy.Match(
+            ingress_port=place.port,
+            eth_src=place.mac,
+            ipv4_src=place.address,
+            udp_src=place.udp_port,
+            kind=kind,
+            job=job.job,
+            worker=number,
+            secret=job.secret,
+            slot=(job.slot_value, job.slot_mask),
+        ),
+        action=fy.Action(action, epoch=job.epoch, group=job.group, **parameters),
+        priority=_WORKER_PRIORITY,
     )
+
+
+def _address(job: JobTables, place: RankPort, ranks: int | None) -> fy.P4TableEntry:
+    """Return the entry that addresses copies for `place.rank`; `ranks`, if not None, is a bitmap of those there.
+
+    In a tree every copy has the values, because its header names no owner, but the sender that completed the phase.
+    """
+    listeners = {} if ranks is None else {"ranks": _EVERYONE if job.in_tree else ranks}
+    action = fy.Action("address_rank", eth_dst=place.mac, ipv4_dst=place.address, udp_dst=place.udp_port, **listeners)
+    return fy.P4TableEntry("rank_table", match=fy.Match(job=job.job, rank=place.rank), action=action)
 
 
 def _multicast_mac(address: int) -> int:
@@ -229,7 +270,7 @@ def _printed(name: str, value: Any) -> str:
         return str(fy.MACAddress(value))
     if name.startswith("ipv4_") or name == "ip":
         return str(IPv4Address(value))
-    if name in ("worker_bit", "job_mask"):
+    if name in ("worker_bit", "job_mask", "ranks"):
         return hex(value)
     return str(value)
 

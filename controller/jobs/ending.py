@@ -101,10 +101,9 @@ class JobEndings:
 
 
 async def read_counters(live: LiveJob) -> dict[str, int]:
-    """Return a job's counters from its switches now, or those read last if a switch does not answer."""
+    """Return a job's counters from the top of its tree now, or those read last if it does not answer."""
     try:
-        read = [await switch.driver.read_verdicts([live.job.id]) for switch in live.switches]
+        return counters_by_name(await live.switches[0].driver.read_verdicts([live.job.id]))
     except (SwitchUnavailable, SwitchRefused) as error:
         _LOG.warning("job %s: its counters are those read last: %s", live.job.name, error)
         return live.job.counters
-    return counters_by_name({verdict: sum(one[verdict] for one in read) for verdict in read[0]})

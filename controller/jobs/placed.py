@@ -8,10 +8,12 @@ from ipaddress import AddressValueError, IPv4Address
 
 from switchml.common.opening_time import seconds_to_open
 from switchml.common.printable import printable
-from switchml.controller.drivers import JobTables
+from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, JobSwitch, Rank
+from switchml.controller.records import Job, JobSwitch, Rank, parse_mac
 from switchml.controller.switches import ManagedSwitch
+from switchml.dataplane.constants import TREE_NO_RANK
 
 __all__ = ["PlacedJob", "revocation"]
 
@@ -44,7 +46,36 @@ class PlacedJob:
 
     def tables(self) -> list[tuple[ManagedSwitch, JobTables]]:
         """Return each switch with the tables that it must hold for the job; every rank's endpoint must be known."""
-        return [(switch, self.job.tables(place, self._multicast(switch))) for place, switch in self.places()]
+        return [(switch, self._tables(place, switch)) for place, switch in self.places()]
+
+    def _tables(self, place: JobSwitch, switch: ManagedSwitch) -> JobTables:
+        by_name = {one.name: one for one in self.switches}
+        children = [self._port_of(child, by_name[child.switch].config) for child in self.job.children(place.switch)]
+        parent = self._parent_of(place, switch, by_name[place.upstream]) if place.upstream else None
+        return self.job.tables(place, self._multicast(switch), children, parent)
+
+    def _port_of(self, child: JobSwitch, config: SwitchConfig) -> RankPort:
+        """Return the port at which a switch is attached to the one above."""
+        assert config.parent is not None, "it is below another switch"
+        number = self.job.wire_number(child)
+        return RankPort(
+            number, config.parent.port, parse_mac(config.mac), int(IPv4Address(config.address)), config.udp_port
+        )
+
+    def _parent_of(self, place: JobSwitch, switch: ManagedSwitch, above: ManagedSwitch) -> ParentPort:
+        """Return the port at which the switch above is attached to `switch`."""
+        job, config = self.job, above.config
+        assert switch.config.parent is not None, "it is below another switch"
+        below = len(job.ranks_on(above.name)) + len(job.children(above.name))
+        [upstream] = (one.upstream for one in job.switches if one.switch == above.name)
+        return ParentPort(
+            number=job.wire_number(place),
+            port=switch.config.parent.uplink,
+            mac=parse_mac(config.mac),
+            address=int(IPv4Address(config.address)),
+            udp_port=config.udp_port,
+            named=(*range(below), TREE_NO_RANK) if upstream else tuple(range(below)),
+        )
 
     def assignment(self, agent: str) -> pb.Assignment:
         """Return the assignment of the job's ranks to one agent."""
@@ -69,6 +100,9 @@ class PlacedJob:
             generation=job.generation,
             secret=job.secret,
             workers=[rank.worker for rank in carried],
+            wire_workers=[job.wire_worker(rank) for rank in carried] if len(self.switches) > 1 else [],
+            optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
+            owned_results=len(self.switches) == 1 and self.switches[0].driver.capabilities.owned_results,
         )
 
     def activation(self) -> pb.ControllerMessage:
@@ -106,6 +140,8 @@ class PlacedJob:
     def _multicast(self, switch: ManagedSwitch) -> str:
         """Return the group that a switch's agents join if all are on its segment; a single agent needs no group."""
         config, ranks = switch.config, self.job.ranks_on(switch.name)
+        if self.job.children(switch.name):
+            return ""
         together = all(rank.switch_port == config.multicast_port for rank in ranks)
         several = len({rank.agent for rank in ranks}) > 1
         return config.multicast_address(self.job.id) if several and together else ""

@@ -65,11 +65,20 @@ class Recovery:
             return "the controller was restarted while the job started"
         if job.in_transition:
             return "the controller was restarted while the job changed to another epoch"
+        for place in job.switches:
+            parent = self._parent_of(place.switch)
+            if place.upstream and place.upstream != parent:
+                return f"switch {place.switch} is not below switch {place.upstream} since the controller was restarted"
         try:
             self._pools.reserve(job.switches, job.values_per_packet, self._switches)
         except ControllerError as error:
             return f"{error}, since the controller was restarted"
         return None
+
+    def _parent_of(self, name: str) -> str:
+        """Return the switch above one that may not be configured any more."""
+        parents = (switch.config.parent for switch in self._switches if switch.name == name)
+        return next((parent.switch for parent in parents if parent is not None), "")
 
     def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
         """Return the tables for a switch that has just been connected; fail jobs whose sums in it are lost."""

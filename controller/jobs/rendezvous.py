@@ -223,19 +223,13 @@ class Rendezvous:
             [meeting.ranks[rank].session for rank in range(meeting.world_size)],
             [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
         )
-        switch = placement.sessions[0].switch
+        switches = {session.switch for session in placement.sessions}
         try:
-            for session in placement.sessions:
-                if session.switch != switch:
-                    raise InvalidRequest(
-                        f"agent {session.name} is attached to switch {session.switch} and agent"
-                        f" {placement.sessions[0].name} to switch {switch}; all ranks of a job need the same switch"
-                    )
             request = JobRequest(
                 workers=meeting.world_size,
                 name=meeting.name,
                 slots=meeting.slots,
-                switch=switch,
+                switch=switches.pop() if len(switches) == 1 else "",
                 on_failure=meeting.on_failure,
                 tenant=meeting.tenant,
             )

@@ -7,7 +7,8 @@ The steps are the same for both; docs/protocol.md ("A change of epoch") explains
    every rank holds (Positions). All ranks must hold the largest number for each slot: the agents let them fetch up to
    it.
 3. Assign: the agents open the ranks of the new epoch (Assignment) and report their endpoints.
-4. Replace the tables: on each switch every entry of the past is deleted, then those of the new epoch are written.
+4. Replace the tables: on each switch, from the top of the tree down, every entry of the past is deleted, then those of
+   the new epoch are written. A switch below which no rank is left loses its tables and leaves the job.
 5. Commit to the store, and activate: only after all of this is acknowledged are the agents told of the epoch
    (Activation).
 
@@ -26,6 +27,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from switchml.controller.admission.placement import Placements
+from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.errors import AgentFailed, AgentTimeout, ControllerError, NoAgent
 from switchml.controller.jobs.ending import JobEndings
@@ -47,7 +49,7 @@ from switchml.controller.records import (
 )
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
-from switchml.controller.switches import Switches
+from switchml.controller.switches import ManagedSwitch, Switches
 
 __all__ = ["ANSWER_SECONDS", "RECOVERY_SECONDS", "RETURN_SECONDS", "Transitions", "target_phases"]
 
@@ -78,11 +80,13 @@ class Transitions:
         placements: Placements,
         jobs: JobRegister,
         endings: JobEndings,
+        pools: SlotPools,
     ) -> None:
         self._store = store
         self._switches = switches
         self._agents = agents
         self._placements = placements
+        self._pools = pools
         self._jobs = jobs
         self._endings = endings
         self.on_new_epoch: Callable[[LiveJob], None] = lambda _: None
@@ -280,7 +284,8 @@ class Transitions:
 
         """
         if transition.past:
-            target = PlacedJob(self._successor(live, transition), live.switches)
+            successor = self._successor(live, transition)
+            target = PlacedJob(successor, self._switches_of(successor))
             lost = live.lost_workers()
             transition.joined = [rank.rank for rank in target.job.ranks if rank.worker in lost]
             self._store.begin_transition(target.job)
@@ -292,16 +297,21 @@ class Transitions:
 
     def _place_elsewhere(self, live: LiveJob, transition: Transition) -> None:
         """Choose the agents of a new job again, without those that refused its ranks."""
-        job, [switch] = live.job, live.switches
+        job = live.job
         first = _first_refusal(transition)
         before, job.ranks = job.ranks, []  # so that the choice does not count them as in use
         try:
-            placement = self._placements.choose(switch, job.workers, job.tenant, transition.refused)
+            if len(live.switches) == 1:
+                choice = self._placements.choose(live.switches[0], job.workers, job.tenant, transition.refused)
+            else:
+                choice = self._placements.choose_below(live.switches, job.workers, job.tenant, transition.refused)
         except NoAgent:
             job.ranks = before
             raise first from None
-        job.ranks = placement.ranks()
-        job.switches, job.secret = self._next_epoch(live), new_secret()
+        job.ranks = choice.ranks()
+        leaving = self._enter_tree(live, self._next_places(live, job.ranks))
+        self._pools.free(leaving)
+        job.secret = new_secret()
         self._store.begin_transition(job)
         self._store.commit_transition(job)
         _LOG.warning("job %s: its ranks go to %s: %s", job.name, ", ".join(job.ranks_by_agent()), first)
@@ -325,7 +335,7 @@ class Transitions:
             member.counters = pb.RankCounters()
         return replace(
             job,
-            switches=self._next_epoch(live),
+            switches=self._next_places(live, members),
             secret=new_secret(),
             workers=len(members),
             ranks=members,
@@ -337,9 +347,25 @@ class Transitions:
         [switch] = (switch for switch in live.switches if switch.name == rank.switch)
         return self._placements.replace(rank, switch, live.job.tenant, transition.refused)
 
-    def _next_epoch(self, live: LiveJob) -> list[JobSwitch]:
+    def _next_places(self, live: LiveJob, ranks: Sequence[Rank]) -> list[JobSwitch]:
+        """Return the switches that are needed for these ranks, in a new epoch."""
         epoch = self._switches.next_epoch(live.switches)
-        return [replace(place, epoch=epoch) for place in live.job.switches]
+        parents = self._switches.trees.smallest(list(dict.fromkeys(rank.switch for rank in ranks)))
+        return [
+            replace(place, epoch=epoch, upstream=parents[place.switch])
+            for place in live.job.switches
+            if place.switch in parents
+        ]
+
+    def _switches_of(self, job: Job) -> list[ManagedSwitch]:
+        return [self._switches.get(place.switch) for place in job.switches]
+
+    def _enter_tree(self, live: LiveJob, places: list[JobSwitch]) -> list[JobSwitch]:
+        """Make these the switches of a job; return the records of those that leave it."""
+        leaving = [place for place in live.job.switches if not any(place.switch == one.switch for one in places)]
+        live.job.switches = places
+        live.switches = self._switches_of(live.job)
+        return leaving
 
     # ---- 2: quiesce ------------------------------------------------------------------------------------------------
 
@@ -454,11 +480,16 @@ class Transitions:
 
     async def _replace_tables(self, live: LiveJob, target: PlacedJob, past: bool) -> None:
         live.installed = True
-        for (switch, old), (_, new) in zip(live.tables(), target.tables(), strict=True):
-            if past:
-                await switch.driver.replace_job(old, new)
+        if not past:
+            for switch, tables in target.tables():
+                await switch.driver.install_job(tables)
+            return
+        new = {switch.name: tables for switch, tables in target.tables()}
+        for switch, old in live.tables():
+            if switch.name in new:
+                await switch.driver.replace_job(old, new[switch.name])
             else:
-                await switch.driver.install_job(new)
+                await switch.driver.remove_job(old)
 
     def _commit(self, live: LiveJob, transition: Transition, target: Job) -> None:
         """Replace the job by the target, also in the store, and tell its agents."""
@@ -474,7 +505,8 @@ class Transitions:
         change = EpochChange(
             target.epoch, target.workers, tuple(transition.lost), tuple(joined), transition.reason, time.time()
         )
-        job.switches, job.secret, job.workers, job.ranks = target.switches, target.secret, target.workers, target.ranks
+        self._pools.free(self._enter_tree(live, target.switches))
+        job.secret, job.workers, job.ranks = target.secret, target.workers, target.ranks
         job.generation, job.epoch_changes, job.in_transition = target.generation, [*job.epoch_changes, change], False
         self._store.commit_transition(job, change)
         live.calls.clear()

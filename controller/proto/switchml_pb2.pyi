@@ -207,20 +207,22 @@ class Rank(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class RankCounters(_message.Message):
-    __slots__ = ("sent", "received", "retransmissions", "fast_retransmissions", "ignored", "round_trip_seconds")
+    __slots__ = ("sent", "received", "retransmissions", "fast_retransmissions", "ignored", "round_trip_seconds", "sent_without_values")
     SENT_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
     FAST_RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
     IGNORED_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SENT_WITHOUT_VALUES_FIELD_NUMBER: _ClassVar[int]
     sent: int
     received: int
     retransmissions: int
     fast_retransmissions: int
     ignored: int
     round_trip_seconds: float
-    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., fast_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
+    sent_without_values: int
+    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., fast_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ..., sent_without_values: _Optional[int] = ...) -> None: ...
 
 class ProfileRequest(_message.Message):
     __slots__ = ("job", "calls")
@@ -255,7 +257,7 @@ class MissingProfile(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RankProfile(_message.Message):
-    __slots__ = ("rank", "agent", "calls", "bytes", "call_time_ns", "calls_by_duration", "quantize_ns", "wait_ns", "dequantize_ns", "sleeps", "send_ns", "receive_ns", "sent_bytes", "received_bytes", "round_trips_by_duration", "round_trip_time_ns", "sum_ns", "counters", "latest", "taken_at_ns", "attached")
+    __slots__ = ("rank", "agent", "calls", "bytes", "call_time_ns", "calls_by_duration", "quantize_ns", "wait_ns", "dequantize_ns", "sleeps", "send_ns", "receive_ns", "sent_bytes", "received_bytes", "round_trips_by_duration", "round_trip_time_ns", "sum_ns", "counters", "latest", "taken_at_ns", "attached", "sparse_calls_dense")
     RANK_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +279,7 @@ class RankProfile(_message.Message):
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_NS_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_CALLS_DENSE_FIELD_NUMBER: _ClassVar[int]
     rank: int
     agent: str
     calls: int
@@ -298,7 +301,8 @@ class RankProfile(_message.Message):
     latest: _containers.RepeatedCompositeFieldContainer[CallProfile]
     taken_at_ns: int
     attached: bool
-    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_time_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ...) -> None: ...
+    sparse_calls_dense: int
+    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_time_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ..., sparse_calls_dense: _Optional[int] = ...) -> None: ...
 
 class CallProfile(_message.Message):
     __slots__ = ("sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns", "quantize_ns", "wait_ns", "dequantize_ns")
@@ -443,7 +447,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -461,6 +465,9 @@ class Assignment(_message.Message):
     SUCCESSION_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_VALUES_FIELD_NUMBER: _ClassVar[int]
+    OWNED_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -478,7 +485,10 @@ class Assignment(_message.Message):
     succession: Succession
     secret: int
     workers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ...) -> None: ...
+    optional_values: bool
+    owned_results: bool
+    wire_workers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")

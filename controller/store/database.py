@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 import time
@@ -19,11 +20,12 @@ from switchml.controller.records import EpochChange, Job, JobState, JobSwitch, O
 from switchml.controller.store.errors import require_sound, sound_rows, store_errors
 from switchml.controller.store.events import Event, EventLog
 from switchml.controller.store.limits import forget_old_jobs
-from switchml.controller.store.lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from switchml.controller.store.lock import BEAT_SECONDS, Leader, LockHeld, StoreLock, Watch, end_writer
 from switchml.controller.store.migrations import MIGRATIONS
 
 __all__ = ["Store", "Transition", "stand_by"]
 
+_LOG = logging.getLogger(__name__)
 _STANDBY_SECONDS = 0.2
 
 Transition = tuple[JobState | None, JobState, str, float]
@@ -48,10 +50,10 @@ class Store:
     milliseconds, so they are made on the event loop.
     """
 
-    def __init__(self, path: Path, instead_of: int | None = None) -> None:
+    def __init__(self, path: Path, instead_of: Leader | None = None) -> None:
         """Open `path`, make it if it is missing, and bring it to the newest schema.
 
-        `instead_of` is the inode of the lock file of a controller that has the store but has stalled.
+        `instead_of` is a controller that has the store but has stalled; it is killed if it is inside a transaction.
 
         Raises:
             StoreError: the file is not a store, is newer than this software, cannot be written, or is in use by another
@@ -69,6 +71,8 @@ class Store:
             ) from None
         try:
             with store_errors(path):
+                if instead_of is not None and instead_of.process is not None and end_writer(path, instead_of.process):
+                    _LOG.warning("killed process %d, which stalled inside a transaction", instead_of.process)
                 _keep_private(path)
                 self._database = sqlite3.connect(path, isolation_level=None)
                 # If an epoch were lost it would be assigned twice, so a commit must be on the disk before a job starts.
@@ -383,8 +387,9 @@ def _use_epochs(database: sqlite3.Connection, job: Job) -> None:
 
 
 def _write_switches(database: sqlite3.Connection, job: Job) -> None:
+    database.execute("DELETE FROM job_switches WHERE job = ?", (job.key,))
     database.executemany(
-        f"INSERT OR REPLACE INTO job_switches (job, position, {_SWITCH_COLUMNS}) VALUES (?{', ?' * 7})",  # noqa: S608 - our own names
+        f"INSERT INTO job_switches (job, position, {_SWITCH_COLUMNS}) VALUES (?{', ?' * 7})",  # noqa: S608 - our own names
         [(job.key, position, *astuple(place)) for position, place in enumerate(job.switches)],
     )
 

@@ -13,7 +13,11 @@ from switchml.controller.errors import StoreError
 
 __all__ = ["require_sound", "sound_rows", "store_errors"]
 
-_FULL = ("disk is full", "disk I/O error")
+_REMEDIES = {
+    "disk is full": "check whether its disk is full or failing",
+    "disk I/O error": "check whether its disk is full or failing",
+    "database is locked": "another process, which this one cannot or may not end, is inside a transaction: end it",
+}
 _DAMAGED = ("malformed", "not a database")
 
 
@@ -35,7 +39,7 @@ def store_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if any(words in str(error) for words in _DAMAGED):
             raise _damaged(path, str(error)) from error
-        remedy = "; check whether its disk is full or failing" if any(words in str(error) for words in _FULL) else ""
+        remedy = next((f"; {remedy}" for words, remedy in _REMEDIES.items() if words in str(error)), "")
         raise StoreError(f"store {path} cannot be used: {error}{remedy}") from error
     except OSError as error:
         raise StoreError(f"store {path} cannot be used: {error}") from error

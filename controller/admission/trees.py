@@ -1,0 +1,101 @@
+"""The tree of switches that sums a job: the smallest one that holds the job's agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from switchml.common.switch_trees import unequal_values
+from switchml.controller.errors import InvalidRequest, NoRoom, SwitchUnavailable
+from switchml.controller.records import JobSwitch
+from switchml.controller.switches import ManagedSwitch, Switches
+
+__all__ = ["JobTree", "most_below"]
+
+
+@dataclass(frozen=True)
+class JobTree:
+    """The switches of a job, each one after the one above it; `parents` has the parent of each, "" for the top."""
+
+    switches: list[ManagedSwitch]
+    parents: dict[str, str]
+
+    @classmethod
+    def holding(cls, switches: Switches, agents: Mapping[str, str]) -> JobTree:
+        """Return the smallest tree that holds the switches of `agents`, which has an agent's name for each of them.
+
+        Raises:
+            InvalidRequest: no switch is above all of them, those of the tree have different values per packet, or the
+                program of one cannot be below another switch.
+            SwitchUnavailable: a switch of the tree is not ready.
+
+        """
+        try:
+            parents = switches.trees.smallest(agents)
+        except ValueError as error:
+            each = " and ".join(f"agent {agent} to switch {switch}" for switch, agent in agents.items())
+            raise InvalidRequest(
+                f"{error}: {each}; all ranks of a job need the same switch, or switches below one that they share"
+            ) from None
+        tree = cls([switches.get(name) for name in parents], parents)
+        for switch in tree.switches:
+            if not switch.ready:
+                raise SwitchUnavailable(switch.why_not_ready())
+            if parents[switch.name] and not switch.driver.capabilities.leaf:
+                raise InvalidRequest(
+                    f"the program of switch {switch.name} ({switch.config.target}) cannot be below another switch, and"
+                    f" the job needs it below {parents[switch.name]}"
+                )
+        unequal = unequal_values((one.name, one.driver.capabilities.values_per_packet) for one in tree.switches)
+        if unequal:
+            raise InvalidRequest(f"{unequal}; all switches of a job's tree need the same number")
+        return tree
+
+    @classmethod
+    def alone(cls, switch: ManagedSwitch) -> JobTree:
+        """Return the tree of one switch."""
+        return cls([switch], {switch.name: ""})
+
+    @property
+    def top(self) -> ManagedSwitch:
+        """The switch that completes the sums."""
+        return self.switches[0]
+
+    def children(self, name: str) -> Iterator[ManagedSwitch]:
+        """Yield the switches right below one."""
+        return (switch for switch in self.switches if self.parents[switch.name] == name)
+
+    def places(self, epoch: int, slot_base: int, slots: int, group: int) -> list[JobSwitch]:
+        """Return the job's record for each switch."""
+        return [
+            JobSwitch(switch.name, epoch, slot_base, slots, group, upstream=self.parents[switch.name])
+            for switch in self.switches
+        ]
+
+    def require_room(self, ranks: Mapping[str, int]) -> None:
+        """Check that the bitmap of each switch has a bit for each rank and switch right below it, and for its parent.
+
+        `ranks` has the number of ranks whose agents are attached to each switch.
+
+        Raises:
+            NoRoom: one has too few.
+
+        """
+        for switch in self.switches:
+            count, below = ranks.get(switch.name, 0), sum(1 for _ in self.children(switch.name))
+            most = most_below(switch, bool(self.parents[switch.name]))
+            if count + below <= most:
+                continue
+            where = f" below switch {self.parents[switch.name]}" if self.parents[switch.name] else ""
+            also = f" and {below} switches" if below else ""
+            raise NoRoom(
+                f"a job on switch {switch.name} ({switch.config.target}){where} has at most {most - below}"
+                f" workers{also}, not {count}",
+                workers=count,
+                workers_maximum=most - below,
+            )
+
+
+def most_below(switch: ManagedSwitch, has_parent: bool) -> int:
+    """Return how many ranks and switches of a job can be right below a switch; a parent takes a bit of the bitmap."""
+    return switch.driver.capabilities.max_workers - int(has_parent)
