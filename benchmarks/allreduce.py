@@ -1,22 +1,29 @@
-"""`bench allreduce`: the time of an all-reduce over sizes and numbers of workers, compared with the peers."""
+"""`bench allreduce`: the time of a collective over sizes and numbers of workers, compared with the peers."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
+from switchml.benchmarks.options import MAGNITUDE_BITS
 from switchml.benchmarks.results import Result
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.systems import work_directory
 from switchml.benchmarks.turns import Reporter, Task, Turns, calls_of, systems
 from switchml.common.progress import Progress
 
-__all__ = ["Options", "run"]
+__all__ = ["Options", "run", "unable_peers"]
+
+_PEERS_FOR_ALL: Final = ("gloo",)  # collectives and types of elements
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of this benchmark; `calls` per turn, 0 for a number that suits the size."""
+    """Options of this benchmark; `calls` per turn, 0 for a number that suits the size.
+
+    Elements of int64 have magnitudes below 2^`magnitude_bits`; it has no meaning for float32.
+    """
 
     workers: list[int]
     sizes: list[int]
@@ -25,6 +32,9 @@ class Options:
     repetitions: int
     calls: int
     torch_python: str
+    element_type: str = "float32"
+    magnitude_bits: int = MAGNITUDE_BITS
+    collective: str = "all_reduce"
 
 
 class InTurns(Protocol):
@@ -44,17 +54,49 @@ class InTurns(Protocol):
 
 def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
-    tasks = [Task(size, 1, calls_of(size, options.calls)) for size in options.sizes]
-    return measure_in_turns("allreduce", options, tasks, report, progress)
+    tasks = [
+        Task(
+            size,
+            1,
+            calls_of(size, options.calls),
+            element_type=options.element_type,
+            magnitude_bits=options.magnitude_bits,
+            collective=options.collective,
+        )
+        for size in options.sizes
+    ]
+    unable = unable_peers(options.peers, options.collective, options.element_type)
+    return measure_in_turns("allreduce", options, tasks, report, progress, unable)
+
+
+def unable_peers(peers: Sequence[str], collective: str, element_type: str = "float32") -> dict[str, str]:
+    """Return the peers that cannot be measured, each with the reason."""
+    if collective != "all_reduce":
+        why = "measured with all-reduces only"
+    elif element_type == "int64":
+        why = "is measured here with float32 only; the rank of the benchmark does not sum int64"
+    else:
+        return {}
+    return {name: why for name in peers if name not in _PEERS_FOR_ALL}
 
 
 def measure_in_turns(
-    benchmark: str, options: InTurns, tasks: list[Task], report: Reporter, progress: Progress
+    benchmark: str,
+    options: InTurns,
+    tasks: list[Task],
+    report: Reporter,
+    progress: Progress,
+    unable: Mapping[str, str] | None = None,
 ) -> Result:
-    """Run `tasks` on all systems in turns, for each number of workers. Raises as `run`."""
+    """Run `tasks` on all systems in turns, for each number of workers. Raises as `run`.
+
+    `unable` has the peers that cannot do these tasks, with the reasons.
+    """
+    unable = unable or {}
+    able = [name for name in options.peers if name not in unable]
     with (
         work_directory() as directory,
-        systems(options.transports, options.peers, options.torch_python, directory, report) as (measured, missing),
+        systems(options.transports, able, options.torch_python, directory, report) as (measured, missing),
     ):
         turns = Turns(measured, directory, report, progress)
         progress.expect(
@@ -63,5 +105,6 @@ def measure_in_turns(
         for workers in options.workers:
             turns.run(workers, tasks, options.repetitions)
         descriptions = {system.name: system.description for system in measured}
+    missing = {**unable, **missing, **turns.failed}
     rows = summarize(turns.turns, options.transports, options.peers)
-    return Result.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing | turns.failed)
+    return Result.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing)

@@ -37,7 +37,7 @@ WRAPPERS: Final = ("ddp", "fsdp")
 
 _FIRST_STEPS: Final = 2  # before all turns: ranks share their models, and DDP lays out its buckets after the first
 _WARM_UP: Final = 1  # steps of a turn that are not timed
-_GATHERS_AND_SCATTERS: Final = 3  # of a step with FSDP: the parameters twice, forward and backward, and the gradients
+_GATHERS: Final = 2  # of the parameters in a step with FSDP: forward and backward
 _ASK_SECONDS: Final = 60
 _QUESTION: Final = (
     "import numpy, torch, switchml.torch_backend, switchml.benchmarks.workers.steps; print(torch.__version__)"
@@ -274,7 +274,7 @@ def _row(turns: Sequence[StepTurn]) -> Row:
 
 
 def _bound(backend: str, wrapper: str, size: int, speed: float, workers: int) -> float:
-    """Return the seconds that the bytes of a step take. The backend switchml has Gloo gather and scatter for FSDP."""
-    if wrapper == "fsdp":
-        return _GATHERS_AND_SCATTERS * ring_bound(size, speed, workers) / 2
-    return in_network_bound(size, speed) if backend == "switchml" else ring_bound(size, speed, workers)
+    """Return the seconds that the bytes of a step take. Over packets, the backend switchml has Gloo gather for FSDP."""
+    reduction = "reduce_scatter" if wrapper == "fsdp" else "all_reduce"
+    sums = in_network_bound(size, speed) if backend == "switchml" else ring_bound(size, speed, workers, reduction)
+    return sums + (_GATHERS * ring_bound(size, speed, workers, "all_gather") if wrapper == "fsdp" else 0)

@@ -9,34 +9,13 @@ ratios to Gloo's step; ddp_worker.py explains the columns.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
+
+from switchml.benchmarks.torchrun import run_ranks
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
-DEADLINE = 1200  # seconds
-
-
-def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Run the ranks on a new fabric, and return the results that rank 0 wrote."""
-    output = directory / "times.json"
-    control = str(Path(sysconfig.get_path("scripts")) / "switchml-ctl")
-    environment = {**os.environ, "SWITCHML_RUN_DIR": str(directory / "run"), "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.workers}"]
-    arguments = [str(WORKER), f"--rounds={options.rounds}", f"--output={output}"]
-    arguments.append(f"--partition-megabytes={options.partition_megabytes}")
-    subprocess.run([control, "up"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    try:
-        subprocess.run([*launcher, *arguments], env=environment, check=True, timeout=DEADLINE)
-    finally:
-        subprocess.run([control, "down"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    return dict(json.loads(output.read_text(encoding="utf-8")))
 
 
 def main() -> None:
@@ -52,7 +31,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swml-") as directory:
-        result = measure(options, Path(directory))
+        arguments = [f"--rounds={options.rounds}", f"--partition-megabytes={options.partition_megabytes}"]
+        result = run_ranks(WORKER, options.workers, arguments, Path(directory))
     ways = result["ways"]
     print(f"DDP, {result['parameters']:,} parameters, {options.workers} workers, {options.rounds} rounds, medians")
     print(

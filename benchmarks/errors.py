@@ -8,7 +8,7 @@ class BenchmarkError(Exception):
 
 
 class MissingPackage(BenchmarkError):
-    """A package of the extra `bench` is not installed: matplotlib for plots, ml_dtypes for arrays of bfloat16."""
+    """A package of the extra `bench` is not installed: matplotlib, ml_dtypes or simpy."""
 
 
 class MissingPeer(BenchmarkError):

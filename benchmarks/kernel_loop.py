@@ -1,8 +1,8 @@
 """Time the kernels of the native modules: `python -m switchml.benchmarks.kernel_loop SECONDS SIZE...`.
 
 It is a separate program because the choice of an instruction set holds for the whole process. It writes the number of
-lines that will follow, and then one line for each kernel, instruction set and size: these three and the seconds of a
-pass, separated by tabs.
+lines that will follow, and then one line for each kernel, instruction set and size: these three and the seconds of CPU
+time of a pass, separated by tabs. CPU time does not include the time in which other programs have the CPU.
 """
 
 from __future__ import annotations
@@ -32,14 +32,22 @@ _HALF: Final = {
     kernels.Type.FLOAT16: np.array([0.5], np.float16).tobytes(),
     kernels.Type.BFLOAT16: b"\x00\x3f" if sys.byteorder == "little" else b"\x3f\x00",
     kernels.Type.INT32: np.array([1], np.int32).tobytes(),
+    kernels.Type.INT8: b"\x01",
+    kernels.Type.BOOL: b"\x01",
+    kernels.Type.INT64: np.array([1], np.int64).tobytes(),
 }
 _NOT_KERNELS: Final = ("best_instructions", "cpu_has", "use_instructions", "run")
 _LANES: Final = tuple(
     f"{name} {bits}" for bits in (16, 8) for name in ("quantize_lanes", "quantize_lanes stochastic", "dequantize_lanes")
 )
+_INTEGER_LANES: Final = {kernels.Type.INT8: 16, kernels.Type.BOOL: 8}
+"""The bits of a lane that holds the sums of such values from any number of ranks."""
+
+_LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))
 _STREAMING: Final = (
     "quantize",
     "pack",
+    "pack_limb",
     *(name for name in _LANES if name.startswith("quantize")),
 )  # kernels that can write past the caches
 _ALIGNMENT: Final = 64
@@ -67,10 +75,7 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
     yield "memcpy", "C library", lambda count: np.copyto(copy[: 4 * count], words[: 4 * count])
     for kind, pattern in _HALF.items():
         values = _bytes(pattern, elements)
-        functions = (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type))
-        for name in (*functions, *_LANES):
-            if name in _NOT_KERNELS or not _offered(name, kind):
-                continue
+        for name in _names(kind):
             for instructions in filter(kernels.cpu_has, kernels.Instructions):
                 for streaming in (False, True) if name in _STREAMING else (False,):
                     label = f"{name} {kind.name.lower()}{', streaming' if streaming else ''}"
@@ -81,6 +86,15 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
         for streaming in (False, True):
             label = f"sum of 2{', streaming' if streaming else ''}"
             yield label, instructions_to_add, _sum(instructions_to_add, words, contribution, streaming)
+
+
+def _names(kind: kernels.Type) -> Iterator[str]:
+    functions = (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type))
+    for name in (*functions, *_LANES, *_LIMBS):
+        if name not in _NOT_KERNELS and _offered(name, kind):
+            yield name
+    if kind in _INTEGER_LANES:
+        yield from (f"{name} {_INTEGER_LANES[kind]}" for name in ("pack_lanes", "unpack_lanes"))
 
 
 def _offered(name: str, kind: kernels.Type) -> bool:
@@ -111,14 +125,14 @@ def _addition(instructions: str, sums: Bytes, values: Bytes) -> Pass:
 
 
 def _sum(instructions: str, sums: Bytes, values: Bytes, streaming: bool) -> Pass:
-    return lambda elements: additions.sum_in_place(
-        instructions, [sums[: 4 * elements], values[: 4 * elements]], PROTOCOL_MAX_VALUES, streaming
+    return lambda elements: additions.sum_buffers(
+        instructions, [sums[: 4 * elements], values[: 4 * elements]], [], PROTOCOL_MAX_VALUES, streaming
     )
 
 
 def _seconds(run: Pass, elements: int, limit: float) -> float:
-    """Return the median time of a pass, less the overhead of the call, which matters for small tensors."""
-    call = statistics.median(_timed(run, 0) for _ in range(_EMPTY_CALLS))
+    """Return the median time of a pass, less the least overhead of a call, which matters for small tensors."""
+    call = min(_timed(run, 0) for _ in range(_EMPTY_CALLS))
     run(elements)
     times: list[float] = []
     end = time.perf_counter() + limit
@@ -128,9 +142,9 @@ def _seconds(run: Pass, elements: int, limit: float) -> float:
 
 
 def _timed(run: Pass, elements: int) -> float:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     run(elements)
-    return time.perf_counter() - begin
+    return time.thread_time() - begin
 
 
 def main() -> None:

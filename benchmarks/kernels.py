@@ -20,7 +20,7 @@ __all__ = ["SMALLEST", "Options", "Row", "run"]
 SMALLEST: Final = 4 * PROTOCOL_MAX_VALUES
 """Size of a block in bytes, the least that is timed."""
 
-_PROCESS_SECONDS: Final = 600
+_PROCESS_SECONDS: Final = 1800
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """GB/s of a kernel (median of the passes) by size.
+    """GB/s of CPU time of a kernel (median of the passes) by size.
 
-    An element counts as 4 bytes, once, even if its type or its lane is smaller. The copy counts float32 elements alike.
+    An element counts as 4 bytes, once, even if its type or its lane has more or less. The copy counts float32 elements
+    alike.
     """
 
     kernel: str

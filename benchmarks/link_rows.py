@@ -95,17 +95,26 @@ class Row:
     ratios: dict[str, float]
 
 
-def in_network_bound(size: float, bytes_per_second: float) -> float:
-    """Return the seconds of an all-reduce in the network: every worker sends `size` bytes, and receives as many."""
-    return size / bytes_per_second
+def in_network_bound(size: float, bytes_per_second: float, workers: int = 1, collective: str = "all_reduce") -> float:
+    """Return the least seconds of a collective in the network: some worker sends `size` bytes, or receives as many.
 
-
-def ring_bound(size: float, bytes_per_second: float, workers: int) -> float:
-    """Return the seconds of an all-reduce among workers, of which each sends and receives 2 (N - 1) / N of `size`.
-
-    No algorithm among workers alone takes less (Patarasuk and Yuan, 2009).
+    In an all-reduce and a reduce-scatter every worker sends them. In all but a reduce-scatter every worker receives
+    them. A reduce-scatter and an all-gather at the same time also take a part in the other direction each.
     """
-    return 2 * (workers - 1) / workers * size / bytes_per_second
+    share = 1 + 1 / workers if collective == "scatter_and_gather" else 1.0
+    return share * size / bytes_per_second
+
+
+def ring_bound(size: float, bytes_per_second: float, workers: int, collective: str = "all_reduce") -> float:
+    """Return the least seconds of a collective among workers, which have no help from the network.
+
+    In an all-reduce each worker sends and receives 2 (N - 1) / N of `size` bytes, as in a ring; no algorithm among
+    workers takes less (Patarasuk and Yuan, 2009). A reduce-scatter and an all-gather are the halves of that ring. In a
+    broadcast every worker but one receives all bytes.
+    """
+    passes = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0, "scatter_and_gather": 2.0}
+    share = passes[collective] * (workers - 1) / workers if collective in passes else 1.0
+    return share * size / bytes_per_second
 
 
 def why_not_link_bound(dense_share: float | None, idle: float, busy: float) -> str:
@@ -133,16 +142,16 @@ Place = tuple[int, int, float]  # workers, rate, queue
 Name = tuple[str, Kind]
 
 
-def summarize(turns: Iterable[LinkTurn], peers: Sequence[str]) -> list[Row]:
+def summarize(turns: Iterable[LinkTurn], peers: Sequence[str], collective: str = "all_reduce") -> list[Row]:
     """Return a row for each kind of link, system and kind of elements, SwitchML's before the peers'."""
     found: dict[Place, dict[Name, list[LinkTurn]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
         found[turn.turn.workers, turn.rate, turn.queue][turn.turn.system, turn.kind].append(turn)
-    return [row for place in sorted(found) for row in _rows_of_place(found[place], peers)]
+    return [row for place in sorted(found) for row in _rows_of_place(found[place], peers, collective)]
 
 
-def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str]) -> list[Row]:
-    rows = {name: _row(turns, in_network=name[0] == OURS) for name, turns in found.items()}
+def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str], collective: str) -> list[Row]:
+    rows = {name: _row(turns, name[0] == OURS, collective) for name, turns in found.items()}
     dense = rows.get((OURS, Kind("float32")))
     share = dense.bound / dense.median if dense is not None else None
     judged = {
@@ -157,7 +166,7 @@ def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str]) -
     return sorted(finished, key=lambda row: (order.index(row.system), row.element_type != "float32", -row.wire_bits))
 
 
-def _row(turns: Sequence[LinkTurn], *, in_network: bool) -> Row:
+def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> Row:
     first = turns[0]
     seconds = [second for turn in turns for second in turn.turn.seconds]
     median = statistics.median(seconds)
@@ -165,9 +174,9 @@ def _row(turns: Sequence[LinkTurn], *, in_network: bool) -> Row:
     speed = first.rate / 8
     link_bytes = sum(turn.bytes for turn in turns) / sum(turn.calls for turn in turns)
     if in_network:
-        bound = in_network_bound(elements * first.kind.wire_bits / 8, speed)
+        bound = in_network_bound(elements * first.kind.wire_bits / 8, speed, first.turn.workers, collective)
     else:
-        bound = ring_bound(first.turn.bytes, speed, first.turn.workers)
+        bound = ring_bound(first.turn.bytes, speed, first.turn.workers, collective)
     packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
     return Row(
         system=first.turn.system,

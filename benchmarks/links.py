@@ -1,4 +1,4 @@
-"""`bench links`: all-reduces over links of a chosen rate, with the bound that the link sets to each algorithm.
+"""`bench links`: collectives over links of a chosen rate, with the bound that the link sets to each algorithm.
 
 Hosts in network namespaces are connected by a kernel bridge; a token bucket limits both ends of every link. SwitchML
 and its peers cross the same queues.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks import machine_state
+from switchml.benchmarks.allreduce import unable_peers
 from switchml.benchmarks.errors import MissingPackage, MissingPeer, RankFailed
 from switchml.benchmarks.link_rows import OURS, Kind, LinkTurn, summarize
 from switchml.benchmarks.linked_systems import (
@@ -36,7 +37,10 @@ from switchml.topologies.shaped_links import Shape, queue_text, rate_text, requi
 __all__ = ["Options", "run"]
 
 _KINDS: Final = (Kind("float32"), Kind("float32", 16), Kind("float32", 8), Kind("bfloat16", 16))
-"""Kinds of tensors that SwitchML sums. 16 bits are what the PyTorch backend chooses for bfloat16, up to 8 ranks."""
+"""Kinds of tensors that SwitchML sums; those that are only moved are float32.
+
+16 bits are what the PyTorch backend chooses for bfloat16, up to 8 ranks.
+"""
 
 _PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
 """Kinds that each peer can sum."""
@@ -54,6 +58,12 @@ class Options:
     repetitions: int
     calls: int
     torch_python: str
+    collective: str = "all_reduce"
+
+    @property
+    def sums(self) -> bool:
+        """True if the collective adds, so that SwitchML can send its elements in fewer bits."""
+        return self.collective in ("all_reduce", "reduce_scatter")
 
 
 def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
@@ -67,9 +77,11 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
         raise MissingPackage(
             "sums of bfloat16 need ml_dtypes, which is not installed; install it with `pip install 'switchml[bench]'`"
         )
-    missing: dict[str, str] = {}
+    missing = unable_peers(options.peers, options.collective)
     peers: list[LinkedPeer] = []
     for name in options.peers:
+        if name in missing:
+            continue
         peer = find_peer(name, options.torch_python)
         if isinstance(peer, MissingPeer):
             missing[name] = str(peer)
@@ -82,7 +94,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     with own_run_directory(run_dir) as (run_directory, directory):
         for workers in options.workers:
             measured.run(run_directory, directory, workers)
-    rows = summarize(measured.turns, options.peers)
+    rows = summarize(measured.turns, options.peers, options.collective)
     descriptions = measured.descriptions | {peer.name: peer.description for peer in peers}
     return Result.of("links", options, rows, measured.turns, measured.states, descriptions, missing | measured.failed)
 
@@ -121,6 +133,8 @@ class _Measurement:
         self.states.append(machine_state.now())
         kinds = [(OURS, kind) for kind in _KINDS]
         kinds += [(name, kind) for name in groups if name != OURS for kind in _PEER_KINDS[name]]
+        if not self._options.sums:
+            kinds = [(name, kind) for name, kind in kinds if kind == Kind("float32")]
         first = repetition % len(kinds)
         said = []
         for name, kind in kinds[first:] + kinds[:first]:
@@ -139,7 +153,8 @@ class _Measurement:
         self, systems: LinkedSystems, group: RankGroup, shape: Shape, kind: Kind, name: str, repetition: int
     ) -> LinkTurn:
         size = self._options.bytes // 4 * kind.bytes
-        task = Task(size, 1, self._options.calls, kind.element_type, kind.wire_bits)
+        collective = self._options.collective
+        task = Task(size, 1, self._options.calls, kind.element_type, kind.wire_bits, collective=collective)
         answers, use = systems.watch(lambda: group.command(task.command))
         return LinkTurn(
             rate=shape.rate,

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
 
 __all__ = [
+    "COLLECTIVES",
+    "ELEMENT_TYPES",
+    "GRADIENTS",
     "LINK_PEERS",
+    "MAGNITUDE_BITS",
+    "OVERLAPS",
     "PEERS",
+    "SPARSE_PEERS",
     "TRANSPORTS",
+    "densities",
+    "durations",
     "names",
+    "packet_values",
     "queues",
     "rates",
     "shares",
     "size_text",
     "sizes",
+    "tree_text",
+    "trees",
     "worker_counts",
 ]
 
@@ -34,14 +46,39 @@ PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 LINK_PEERS: Final = ("gloo", "mpi-tcp")
 """Those of them that use a network."""
 
+SPARSE_PEERS: Final = ("gloo", "allgather-sparse")
+"""Gloo's dense all-reduce, and an all-gather of the numbers and values of blocks over Gloo."""
+
+OVERLAPS: Final = ("random", "all", "none")
+"""The blocks that all ranks have in common: those that chance gives them, all, or none."""
+
+GRADIENTS: Final = {"DeepLight": 0.01, "LSTM": 0.06, "NCF": 0.16, "VGG19": 0.68, "ResNet152": 0.79, "BERT": 0.91}
+"""Densities of the gradients of six models, as reported with OmniReduce (Fei et al., SIGCOMM 2021)."""
+
+ELEMENT_TYPES: Final = ("float32", "int64")
+"""The types of elements that `bench allreduce` sums."""
+
+MAGNITUDE_BITS: Final = 20
+"""The usual magnitude of int64: such a value takes one word in packets, whatever the number of ranks."""
+
+COLLECTIVES: Final = ("all_reduce", "reduce_scatter", "all_gather", "scatter_and_gather", "broadcast")
+"""Operations that are measured. The size is that of the whole tensor, which has the parts of all workers.
+
+`scatter_and_gather` is a reduce-scatter and an all-gather at the same time, each of this size, as in the backward pass
+of sharded training.
+"""
+
 _RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([kmg]bit)")
 _SLOWEST: Final = 10**6
 _FASTEST: Final = 100 * 10**9
-_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(us|ms|s)")
 _SHORTEST_QUEUE: Final = 1e-4
 _LONGEST_QUEUE: Final = 10.0
+_DURATION: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(ns|us|ms|s)")
+_LONGEST_DURATION: Final = 10.0
+_MOST_LEVELS: Final = 4
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33
 _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
@@ -94,6 +131,22 @@ def shares(text: str) -> list[float]:
     return _each(text, below_one)
 
 
+def densities(text: str) -> list[float]:
+    """Return the shares of blocks with values of "0.001,1%,1". Raises ValueError for one outside 0..1."""
+    return _each(text, share)
+
+
+def packet_values(text: str) -> list[int]:
+    """Return the numbers of values in a packet of "256,2048". Raises ValueError for one that no fabric has."""
+
+    def count(word: str) -> int:
+        if not word.isdecimal() or not 1 <= int(word) <= PROTOCOL_MAX_VALUES:
+            raise ValueError(f"{word!r} is not a number of values from 1 to {PROTOCOL_MAX_VALUES}")
+        return int(word)
+
+    return _each(text, count)
+
+
 def rates(text: str) -> list[int]:
     """Return the rates of "200mbit,1gbit" in bits per second. Raises ValueError."""
 
@@ -122,6 +175,48 @@ def queues(text: str) -> list[float]:
         return value
 
     return _each(text, queue)
+
+
+def durations(text: str) -> list[float]:
+    """Return the seconds of "0,85ns,1ms". Raises ValueError for one above ten seconds."""
+
+    def duration(word: str) -> float:
+        match = _DURATION.fullmatch(word)
+        if match is None and word != "0":
+            raise ValueError(f"{word!r} is not a duration; write 85ns, 12us, 1ms or 0")
+        value = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+        if value > _LONGEST_DURATION:
+            raise ValueError(f"{word} is above 10s")
+        return value
+
+    return _each(text, duration)
+
+
+def trees(text: str) -> list[tuple[int, ...]]:
+    """Return the trees of "8,16x64": the children of each switch, from the root down.
+
+    Raises ValueError for a tree that no job can have.
+    """
+
+    def tree(word: str) -> tuple[int, ...]:
+        children = word.split("x")
+        if not all(count.isdecimal() and 1 <= int(count) <= PROTOCOL_MAX_WORKERS for count in children):
+            raise ValueError(
+                f"{word!r} is not a tree; write 16x64, with 1 to {PROTOCOL_MAX_WORKERS} children of a switch"
+            )
+        found = tuple(int(count) for count in children)
+        if len(found) > _MOST_LEVELS:
+            raise ValueError(f"{word} has {len(found)} levels of switches; at most {_MOST_LEVELS} are simulated")
+        if not 2 <= math.prod(found) <= PROTOCOL_MAX_WORLD:
+            raise ValueError(f"{word} has {math.prod(found)} ranks; a job has 2 to {PROTOCOL_MAX_WORLD}")
+        return found
+
+    return _each(text, tree)
+
+
+def tree_text(tree: Sequence[int]) -> str:
+    """Return a tree as people write it: 16x64."""
+    return "x".join(str(children) for children in tree)
 
 
 def names(text: str, known: Collection[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.benchmarks.errors import BenchmarkError, MissingPackage, ResultFileError
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
+from switchml.benchmarks.simulate import PUBLISHED
 from switchml.topologies.shaped_links import queue_text, rate_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ _COLOURS: Final = {
     "mpi-shm": "tab:olive",
     "mpi-shm-apart": "tab:brown",
 }
+
+_FLOATS: Final = ("float32", "float16", "bfloat16")
+_LINES: Final = ("-", ":")
+_LINE_COLOURS: Final = 10  # of matplotlib, before they begin again
+
+_OVERLAP_LINES: Final = {"random": "-", "all": "--", "none": ":"}
 
 Row = Mapping[str, Any]
 
@@ -194,16 +201,23 @@ def _jobs(result: Result) -> list[tuple[str, Figure]]:
 
 
 def _kernels(result: Result) -> list[tuple[str, Figure]]:
-    sets = _values(result.rows, "instructions")
-    figure, panels = _panels(sets)
+    """Draw the copy and the best instruction set's kernels that write through the caches: a panel for each type."""
+    copy, best = result.rows[0], result.rows[-1]["instructions"]
+    by_type: dict[str, list[Row]] = {}
+    for row in _where(result.rows, instructions=best):
+        kind = row["kernel"].split()[-1]
+        if kind != "streaming":
+            by_type.setdefault(kind if kind in _FLOATS else "integers and sums", []).append(row)
+    figure, panels = _panels([f"{kind}, {best}" for kind in by_type])
     sizes: list[int] = result.options["sizes"]
-    for panel, name in zip(panels, sets, strict=True):
-        for row in _where(result.rows, instructions=name):
+    for panel, rows in zip(panels, by_type.values(), strict=True):
+        for number, row in enumerate((copy, *rows)):
             speeds = [row["gigabytes_per_second"][str(size)] for size in sizes]
-            panel.plot(sizes, speeds, marker="o", markersize=3, label=row["kernel"])
+            style = "--" if row is copy else _LINES[number // _LINE_COLOURS % len(_LINES)]
+            panel.plot(sizes, speeds, linestyle=style, marker="o", markersize=3, label=row["kernel"])
         _size_ticks(panel, sizes)
         panel.set_ylim(bottom=0)
-        panel.legend(fontsize=6)
+        panel.legend(fontsize=5)
     panels[0].set_ylabel("GB/s")
     return [("speed", figure)]
 
@@ -256,6 +270,80 @@ def _steps(result: Result) -> list[tuple[str, Figure]]:
     return [("steps", figure)]
 
 
+def _sparse(result: Result) -> list[tuple[str, Figure]]:
+    """Draw dense / sparse over the share of blocks with values: a panel for each packet size and number of workers."""
+    places = list(dict.fromkeys((row["values"], row["workers"]) for row in result.rows))
+    figure, panels = _panels([f"{count} workers, {values} values per packet" for values, count in places])
+    lines = list(dict.fromkeys((row["system"], row["overlap"]) for row in result.rows))
+    for panel, (values, count) in zip(panels, places, strict=True):
+        for system, overlap in lines:
+            line = _where(result.rows, values=values, workers=count, system=system, overlap=overlap)
+            panel.plot(
+                [100 * row["density"] for row in line],
+                [row["ratio"] for row in line],
+                color=_COLOURS.get(system),
+                linestyle=_OVERLAP_LINES[overlap],
+                marker="o",
+                markersize=3,
+                label=f"{system}, {overlap} in common",
+            )
+        panel.axhline(1.0, color="0.2", linewidth=1)
+        panel.set_xscale("symlog", linthresh=0.1)
+        panel.set_xlim(left=0)
+        panel.set_yscale("log")
+        panel.set_xlabel("blocks with values at a rank, %")
+    panels[0].set_ylabel("dense time / sparse time")
+    panels[0].legend(fontsize=7, handlelength=4)
+    return [("ratio", figure)]
+
+
+def _simulated(result: Result) -> list[tuple[str, Figure]]:
+    found = [("scale", _rate_over_ranks(result))]
+    if any(row["loss"] for row in result.rows):
+        found.append(("loss", _ratios_of_trees(result.rows, "loss", "lost in each direction, %", 100)))
+    if any(row["late"] for row in result.rows):
+        found.append(("late", _ratios_of_trees(result.rows, "late", "last rank late, ms", 1000)))
+    return found
+
+
+def _rate_over_ranks(result: Result) -> Figure:
+    """Draw elements per second over ranks: simulated trees, rings at the same rate, and published measurements."""
+    size = size_text(result.options["bytes"])
+    figure, [panel] = _panels([f"{size}, {rate_text(result.options['rate'])}"])
+    plain = sorted(_where(result.rows, loss=0, late=0), key=lambda row: int(row["ranks"]))
+    for levels in sorted(_values(plain, "levels")):
+        line = _where(plain, levels=levels)
+        rates = [row["elements_per_second"] / 1e6 for row in line]
+        label = f"simulated, {levels} level" + ("s" if levels > 1 else "")
+        panel.plot(_values(line, "ranks"), rates, marker="o", markersize=4, label=label)
+    rings = {row["ranks"]: result.options["bytes"] / 4 / row["ring"] / 1e6 for row in plain}
+    panel.plot(list(rings), list(rings.values()), linestyle="--", color="0.4", label="a ring, at best")
+    for name, marker in (("SwitchML", "x"), ("NCCL", "+")):
+        published = PUBLISHED[name]
+        panel.plot(list(published), list(published.values()), marker, color="black", label=f"published, {name}, 256 MB")
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(list(rings), [str(ranks) for ranks in rings], fontsize=8)
+    panel.minorticks_off()
+    panel.set_xlabel("ranks")
+    panel.set_ylabel("million elements/s")
+    panel.set_ylim(bottom=0)
+    panel.legend(fontsize=6)
+    return figure
+
+
+def _ratios_of_trees(rows: Sequence[Row], name: str, label: str, factor: float) -> Figure:
+    figure, [panel] = _panels(["time / time without it"])
+    other = {"loss": "late", "late": "loss"}[name]
+    for tree in _values(rows, "tree"):
+        line = _where(rows, tree=tree, **{other: 0})
+        panel.plot([factor * row[name] for row in line], [row["ratio"] for row in line], marker="o", label=tree)
+    panel.set_xscale("symlog", linthresh=min(factor * row[name] for row in rows if row[name]))
+    panel.set_yscale("log")
+    panel.set_xlabel(label)
+    panel.legend(fontsize=6)
+    return figure
+
+
 _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "allreduce": _allreduce,
     "latency": _latency,
@@ -266,4 +354,6 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "python": _python,
     "links": _links,
     "ddp": _steps,
+    "sparse": _sparse,
+    "simulate": _simulated,
 }

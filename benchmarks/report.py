@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from switchml.benchmarks.link_rows import OURS
-from switchml.benchmarks.options import size_text
+from switchml.benchmarks.options import GRADIENTS, size_text
 from switchml.benchmarks.results import Result
 from switchml.topologies.shaped_links import queue_text, rate_text
 
@@ -108,7 +108,7 @@ def _collectives(result: Result) -> list[Table]:
             _number(row["elements_per_second"] / 1e6),
             *_ratios(row, peers),
             _number(row["cpu_seconds_per_gb"]),
-            _share_of_limit(row, result.machine["memory_bytes_per_second"]),
+            _share_of_limit(row, result),
         ]
         for row in result.rows
     ]
@@ -116,27 +116,39 @@ def _collectives(result: Result) -> list[Table]:
         columns.append("remark")
         rows = [[*row, ""] for row in rows]
         rows += [["", "", name, *[""] * (len(columns) - 4), why] for name, why in result.missing.items()]
-    title = f"All-reduce of float32, {result.options['repetitions']} repetitions in turns"
+    title = f"{_collective(result)} of {_elements(result)}, {result.options['repetitions']} repetitions in turns"
     return [Table(title, columns, rows)]
 
 
-def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
-    """Return the fraction of the memory's limit that a shared-memory transport reaches, for tensors beyond the caches.
+def _collective(result: Result) -> str:
+    """Return the name of the measured operation; older results have only all-reduces."""
+    return str(result.options.get("collective", "all_reduce")).replace("_", "-").capitalize()
 
-    That limit is the bandwidth of all CPUs, divided by `_memory_traffic_of_element`.
+
+def _elements(result: Result) -> str:
+    """Return what the tensors of `bench allreduce` hold."""
+    kind: str = result.options.get("element_type", "float32")  # absent from results of earlier benchmarks
+    return f"int64 with magnitudes below 2^{result.options['magnitude_bits']}" if kind == "int64" else kind
+
+
+def _share_of_limit(row: Row, result: Result) -> str:
+    """Return the fraction of the memory's limit that all-reduces over shared memory reach, beyond the caches.
+
+    That limit is the bandwidth of all CPUs, divided by `_memory_traffic_of_byte`.
     """
-    if row["system"] != "shm" or row["bytes"] < _BEYOND_CACHES:
+    if row["system"] != "shm" or row["bytes"] < _BEYOND_CACHES or _collective(result) != "All-reduce":
         return ""
-    return f"{row['elements_per_second'] * _memory_traffic_of_element(row['workers']) / memory_bytes_per_second:.0%}"
+    traffic = row["bytes_per_second"] * _memory_traffic_of_byte(row["workers"])
+    return f"{traffic / result.machine['memory_bytes_per_second']:.0%}"
 
 
-def _memory_traffic_of_element(workers: int) -> int:
-    """Return the bytes to and from memory for one element of a sum, if caches hold everything but the tensors.
+def _memory_traffic_of_byte(workers: int) -> int:
+    """Return the bytes to and from memory for one byte of a tensor, if caches hold everything but the tensors.
 
-    Each worker reads its element and writes the sum. Contributions and results are in memory that is used again and
+    Each worker reads it, and writes that of the sum. Contributions and results are in memory that is used again and
     again.
     """
-    return 8 * workers
+    return 2 * workers
 
 
 def _ratios(row: Row, peers: Sequence[str]) -> list[str]:
@@ -312,7 +324,7 @@ def _links(result: Result) -> list[Table]:
         for row in result.rows
     ]
     size = size_text(result.options["bytes"])
-    title = f"All-reduce of as many elements as {size} hold of float32, over links shaped by token buckets"
+    title = f"{_collective(result)} of as many elements as {size} hold of float32, over links shaped by token buckets"
     remarks = [f"{name} is missing: {why}" for name, why in result.missing.items()]
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in result.rows:
@@ -346,6 +358,80 @@ def _steps(result: Result) -> list[Table]:
     return [Table(title, columns, rows)]
 
 
+def _sparse(result: Result) -> list[Table]:
+    peers = [name for name in result.options["peers"] if any(name in row["peers"] for row in result.rows)]
+    columns = ["values", "workers", "by", "in common", "blocks with values", "at any rank", "dense ms", "sparse ms"]
+    columns += ["dense / sparse", "sent", "received"]
+    columns += [text for peer in peers for text in (f"{peer} ms", f"{peer} / sparse")]
+    names = {density: name for name, density in GRADIENTS.items()} if result.options["gradients"] else {}
+    rows = [
+        [
+            str(row["values"]),
+            str(row["workers"]),
+            row["system"],
+            row["overlap"],
+            " ".join(filter(None, [_percent(row["density"]), names.get(row["density"])])),
+            _percent(row["union"]),
+            _milliseconds(row["dense"]),
+            _milliseconds(row["sparse"]),
+            f"{row['ratio']:.2f}",
+            _blocks(row, "sent"),
+            _blocks(row, "received"),
+            *(text for peer in peers for text in _time_and_ratio(row, peer)),
+        ]
+        for row in result.rows
+    ]
+    size, block = size_text(result.options["bytes"]), result.options["block"]
+    title = f"Sparse all-reduce of {size} of float32 in blocks of {block} values"
+    title += f", {result.options['repetitions']} repetitions in turns"
+    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+
+
+def _simulated(result: Result) -> list[Table]:
+    chosen = result.options
+    columns = ["tree", "ranks", "lost", "late ms", "time us", "Melem/s", "/ no loss, none late", "ring / this"]
+    columns += ["packets", "sent again", "timeouts", "at the root of each child"]
+    rows = [
+        [
+            row["tree"],
+            str(row["ranks"]),
+            _percent(row["loss"]),
+            f"{1e3 * row['late']:g}",
+            _number(1e6 * row["seconds"]),
+            _number(row["elements_per_second"] / 1e6),
+            f"{row['ratio']:.2f}",
+            f"{row['ring'] / row['seconds']:.2f}" if row["loss"] == row["late"] == 0 else "",
+            str(row["packets"]),
+            f"{row['sent_again']:.1f}",
+            f"{row['timeouts']:.1f}",
+            f"{row['forwarded']:.0f}",
+        ]
+        for row in result.rows
+    ]
+    title = f"Simulated all-reduce of {size_text(chosen['bytes'])} over links of {rate_text(chosen['rate'])}"
+    title += f", {chosen['values']} values per packet, {chosen['pool']} slots"
+    delays = ", ".join(
+        f"{name.replace('_', ' ')} {1e6 * chosen[name]:g} us" for name in ("switch_delay", "host_delay", "host_packet")
+    )
+    return [Table(title, columns, rows, [f"Simulated, not measured: {delays}."])]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _blocks(row: Row, name: str) -> str:
+    """Return the blocks with values, as a share of all, and those expected if they are others; or "dense"."""
+    if not row["is_sparse"]:
+        return "dense"
+    found, expected = row[name] / row["blocks"], row[f"expected_{name}"] / row["blocks"]
+    return _percent(found) + ("" if row[name] == row[f"expected_{name}"] else f" (expected {_percent(expected)})")
+
+
+def _time_and_ratio(row: Row, peer: str) -> list[str]:
+    return [_milliseconds(row["peers"][peer]), f"{row['ratios'][peer]:.2f}"] if peer in row["peers"] else ["", ""]
+
+
 def _link_ratio(row: Row, peer: str, limited: Mapping[Any, bool]) -> str:
     """Return the cell that compares a row with a peer, in which nothing is compared that a link did not limit."""
     if row["system"] not in (OURS, peer):
@@ -371,6 +457,8 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "python": _python,
     "links": _links,
     "ddp": _steps,
+    "sparse": _sparse,
+    "simulate": _simulated,
 }
 
 

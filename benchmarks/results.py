@@ -15,7 +15,10 @@ from switchml.common.version import VERSION
 
 __all__ = ["BENCHMARKS", "Result", "load", "save"]
 
-BENCHMARKS: Final = ("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp")
+BENCHMARKS: Final = (
+    *("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp", "sparse"),
+    "simulate",
+)
 
 
 @dataclasses.dataclass

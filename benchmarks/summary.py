@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from switchml.benchmarks.figures import median_ratio, percentile
-from switchml.benchmarks.turns import Turn
+from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 
 __all__ = ["Row", "summarize"]
 
@@ -66,7 +66,7 @@ def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[s
         p99=percentile(seconds, 0.99),
         slowest=statistics.median([second for turn in own for second in turn.slowest]),
         bytes_per_second=tensors * size / median,
-        elements_per_second=tensors * size / 4 / median,
+        elements_per_second=tensors * size / ELEMENT_BYTES[own[0].element_type] / median,
         cpu_seconds_per_gb=sum(turn.cpu_seconds for turn in own) / (calls * tensors * size / 1e9),
         wake_ups=sum(turn.wake_ups for turn in own) / calls,
         switches=sum(turn.wake_ups + turn.preemptions for turn in own) / calls,

@@ -21,7 +21,7 @@ __all__ = ["ELEMENT_BYTES", "Reporter", "Task", "Turn", "Turns", "calls_of", "sy
 Reporter = Callable[[str], None]
 """Called with one line at a time about the progress, for people who wait."""
 
-ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2}
+ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2, "int64": 8}
 """The types of elements that are measured, and the bytes of each."""
 
 _CALLS_BYTES: Final = 320 << 20  # summed in one turn if the number of calls is not given
@@ -34,9 +34,11 @@ _MOST_CALLS: Final = 200
 class Turn:
     """The measurements of one system in one turn. Times are in seconds per call; `slowest` is that of the last rank.
 
+    `seconds` is the time of rank 0, but of the last rank for a broadcast, whose root need not wait for anything.
+
     `cpu_seconds`, `wake_ups` and `preemptions` are of all calls and of all processes: ranks, and for SwitchML also the
     agent
-    and the switch. `bytes` is the size of a tensor; a call sums `tensors` of them.
+    and the switch. `bytes` is the size of a tensor; a call sums `tensors` of them, with elements of `element_type`.
     """
 
     system: str
@@ -51,6 +53,7 @@ class Turn:
     preemptions: int
     largest_error: float
     allowed_error: float
+    element_type: str = "float32"
 
 
 def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetition: int) -> Turn:
@@ -59,19 +62,21 @@ def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetiti
     def total(name: str) -> Any:
         return sum(answer[name] for answer in answers) + answers[0].get(f"daemon_{name}", 0)
 
+    slowest = tuple(max(call) for call in zip(*(answer["seconds"] for answer in answers), strict=True))
     return Turn(
         system=system,
         workers=len(answers),
         bytes=task.bytes,
         tensors=task.tensors,
         repetition=repetition,
-        seconds=tuple(answers[0]["seconds"]),
-        slowest=tuple(max(call) for call in zip(*(answer["seconds"] for answer in answers), strict=True)),
+        seconds=slowest if task.collective == "broadcast" else tuple(answers[0]["seconds"]),
+        slowest=slowest,
         cpu_seconds=total("cpu_seconds"),
         wake_ups=total("wake_ups"),
         preemptions=total("preemptions"),
         largest_error=max(answer["largest_error"] for answer in answers),
         allowed_error=answers[0]["allowed_error"],
+        element_type=task.element_type,
     )
 
 
@@ -79,7 +84,8 @@ def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetiti
 class Task:
     """A task: `calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together.
 
-    A single tensor may be of bfloat16, and SwitchML may send its elements in lanes of `wire_bits`.
+    A single tensor may be of bfloat16, or of int64 with magnitudes below 2^`magnitude_bits`, SwitchML may send its
+    elements in lanes of `wire_bits`, and the operation may be another `collective`.
     """
 
     bytes: int
@@ -87,6 +93,8 @@ class Task:
     calls: int
     element_type: str = "float32"
     wire_bits: int = 32
+    magnitude_bits: int = 0
+    collective: str = "all_reduce"
 
     @property
     def warm_up(self) -> int:
@@ -97,13 +105,15 @@ class Task:
     def command(self) -> str:
         """The command for the ranks."""
         if self.tensors == 1:
-            lanes = (
+            kind = (
                 ""
                 if (self.element_type, self.wire_bits) == ("float32", 32)
                 else f" {self.element_type} {self.wire_bits}"
             )
+            if self.element_type == "int64":
+                kind += f" {self.magnitude_bits}"
             elements = self.bytes // ELEMENT_BYTES[self.element_type]
-            return f"all_reduce {elements} {self.calls} {self.warm_up}{lanes}"
+            return f"{self.collective} {elements} {self.calls} {self.warm_up}{kind}"
         return f"queue {self.bytes // 4} {self.tensors} {self.calls} {self.warm_up}"
 
     @property

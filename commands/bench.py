@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from switchml.benchmarks import options
-from switchml.benchmarks.options import LINK_PEERS, PEERS, TRANSPORTS
+from switchml.benchmarks.options import LINK_PEERS, OVERLAPS, PEERS, SPARSE_PEERS, TRANSPORTS
 from switchml.commands.command import Parsed, request_json
 from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 
 if TYPE_CHECKING:
     from switchml.benchmarks.results import Result as BenchmarkResult
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Figures", "bench_group"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Options = TypeVar("Options")  # the options class of a benchmark
 
 _STANDARD_OUTPUT: Final = "-"
@@ -140,21 +141,28 @@ def _fill(wanted: _ForDocument, pictures: Path | None) -> None:
 # ---- parameters -----------------------------------------------------------------------------------------------------
 
 
-def _one_size(text: str) -> int:
-    found = options.sizes(text)
+def _only(text: str, found: Sequence[T], what: str) -> T:
     if len(found) != 1:
-        raise ValueError(f"{text} is not one size")
+        raise ValueError(f"{text} is not one {what}")
     return found[0]
 
 
 _SIZES: Final = Parsed("sizes", options.sizes)
-_SIZE: Final = Parsed("size", _one_size)
+_SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "size"))
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
 _QUEUES: Final = Parsed("queues", options.queues)
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
+_SPARSE_PEERS: Final = Parsed("peers", lambda text: options.names(text, SPARSE_PEERS))
+_OVERLAPS: Final = Parsed("overlaps", lambda text: options.names(text, OVERLAPS))
+_DENSITIES: Final = Parsed("densities", options.densities)
+_VALUES: Final = Parsed("values", options.packet_values)
+_RATE: Final = Parsed("rate", lambda text: _only(text, options.rates(text), "rate"))
+_TREES: Final = Parsed("trees", options.trees)
+_DURATION: Final = Parsed("duration", lambda text: _only(text, options.durations(text), "duration"))
+_DURATIONS: Final = Parsed("durations", options.durations)
 _LINK_PEERS: Final = Parsed("peers", lambda text: options.names(text, LINK_PEERS))
 
 
@@ -173,6 +181,13 @@ def _count(*names: str, low: int = 1, high: int, default: int, help_text: str) -
     return click.option(*names, type=click.IntRange(low, high), default=default, show_default=True, help=help_text)
 
 
+_collective = click.option(
+    "--collective",
+    type=click.Choice(options.COLLECTIVES),
+    default="all_reduce",
+    show_default=True,
+    help="The operation. Open MPI is measured with all-reduces only.",
+)
 _repetitions = _count("--repetitions", high=1000, default=5, help_text="Turns of each system.")
 _calls = click.option(
     "--iterations",
@@ -286,19 +301,44 @@ def bench_group() -> None:
 Examples:
   switchml-ctl bench allreduce
   switchml-ctl bench allreduce --workers 2 --sizes 64MiB --transport shm --peers gloo --torch-python venv/bin/python
-  switchml-ctl bench allreduce --json allreduce.json --plots pictures""",
+  switchml-ctl bench allreduce --json allreduce.json --plots pictures
+  switchml-ctl bench allreduce --dtype int64 --magnitude 40 --peers gloo --torch-python venv/bin/python""",
 )
+@_collective
 @_workers("2,4,8")
 @_sizes("4KiB,64KiB,1MiB,4MiB,64MiB,256MiB")
 @_transports()
 @_peers("gloo,mpi-tcp,mpi-shm,mpi-shm-apart")
 @_repetitions
 @_calls
+@click.option(
+    "--dtype",
+    "element_type",
+    type=click.Choice(options.ELEMENT_TYPES),
+    default="float32",
+    show_default=True,
+    help="Type of the elements; gloo is the only peer with int64.",
+)
+@click.option(
+    "--magnitude",
+    "magnitude_bits",
+    type=click.IntRange(1, 63),
+    default=options.MAGNITUDE_BITS,
+    show_default=True,
+    metavar="BITS",
+    help="Values of int64 are below 2^BITS in magnitude. With 2 to 8 workers, an element takes one word in packets with"
+    " up to 28 bits, two with 31 to 57 bits, and three with 62 or 63 bits.",
+)
 @_torch_python
-def bench_allreduce(**chosen: Any) -> Sequence[BenchmarkResult]:
-    """Time all-reduces of float32 over sizes and numbers of workers, in turns with the peers."""
+def bench_allreduce(sizes: list[int], element_type: str, collective: str, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Time a collective over sizes and numbers of workers, in turns with the peers."""
     from switchml.benchmarks import allreduce
 
+    if element_type == "int64" and any(size % 8 for size in sizes):
+        raise click.BadParameter("a tensor of int64 takes a multiple of 8 bytes.")
+    if element_type == "int64" and collective != "all_reduce":
+        raise click.BadParameter("int64 is measured with all_reduce only.")
+    chosen |= {"sizes": sizes, "element_type": element_type, "collective": collective}
     return _measured(allreduce.run, allreduce.Options(**chosen))
 
 
@@ -423,6 +463,7 @@ Examples:
   switchml-ctl bench links --torch-python venv/bin/python
   switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json""",
 )
+@_collective
 @_rates("200mbit,1gbit")
 @_queues
 @_workers("4,8")
@@ -440,7 +481,7 @@ Examples:
 @_torch_python
 @click.pass_obj
 def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
-    """Time all-reduces over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
+    """Time collectives over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
 
     Each worker has a network namespace and a link to a bridge, with a token bucket at both ends. SwitchML and its
     peers use the same links. A row that something other than its link has limited says so, and has no ratio. A
@@ -476,6 +517,133 @@ def bench_ddp(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
 
     run_dir = session.settings().run_dir
     return _measured(lambda options, report, bar: ddp.run(options, run_dir, report, bar), ddp.Options(**chosen))
+
+
+@bench_group.command(
+    "sparse",
+    epilog="""\b
+Examples:
+  switchml-ctl bench sparse --torch-python venv/bin/python
+  switchml-ctl bench sparse --workers 4 --values 64 --densities 0.1%,1% --overlap random --peers ''
+  switchml-ctl bench sparse --gradients --json sparse.json --plots pictures""",
+)
+@_workers("8")
+@_size("64MiB")
+@click.option(
+    "--values",
+    type=_VALUES,
+    default="256,2048",
+    show_default=True,
+    metavar="N,...",
+    help="Values per packet; each number has a separate fabric.",
+)
+@click.option(
+    "--densities",
+    type=_DENSITIES,
+    default="0.001,0.01,0.1,0.5,1",
+    show_default=True,
+    metavar="SHARE,...",
+    help="Fractions of the blocks in which each rank has values.",
+)
+@click.option(
+    "--gradients",
+    is_flag=True,
+    help=f"Take the densities of published gradients instead: {', '.join(options.GRADIENTS)}.",
+)
+@click.option(
+    "--overlap",
+    "overlaps",
+    type=_OVERLAPS,
+    default=",".join(OVERLAPS),
+    show_default=True,
+    metavar="NAME,...",
+    help="Blocks that all ranks have in common. Densities at which the ranks cannot have none in common are left out.",
+)
+@_count("--block", high=1 << 20, default=256, help_text="Values of a block.")
+@_transports()
+@click.option(
+    "--peers",
+    type=_SPARSE_PEERS,
+    default=",".join(SPARSE_PEERS),
+    show_default=True,
+    metavar="NAME,...",
+    help=f"Peers to compare with, of {', '.join(SPARSE_PEERS)}; '' for none. The latter gathers the numbers and values"
+    " of blocks over Gloo.",
+)
+@_repetitions
+@_count("--iterations", "calls", high=100_000, default=3, help_text="Calls per turn, after one that is not timed.")
+@_torch_python
+def bench_sparse(
+    size: int, block: int, densities: list[float], gradients: bool, **chosen: Any
+) -> Sequence[BenchmarkResult]:
+    """Time sparse all-reduces over the share of blocks with values, in turns with dense ones and with Gloo.
+
+    The table also has the packets with values that a rank has sent and received.
+    """
+    from switchml.benchmarks import sparse
+
+    if size % (4 * block):
+        raise click.BadParameter(
+            f"{options.size_text(size)} are not a whole number of blocks of {block} float32 values."
+        )
+    densities = list(options.GRADIENTS.values()) if gradients else densities
+    wanted = sparse.Options(bytes=size, block=block, densities=densities, gradients=gradients, **chosen)
+    return _measured(sparse.run, wanted)
+
+
+def _duration(name: str, default: str, help_text: str) -> Callable[[F], F]:
+    return click.option(name, type=_DURATION, default=default, show_default=True, metavar="TIME", help=help_text)
+
+
+@bench_group.command(
+    "simulate",
+    epilog="""\b
+Examples:
+  switchml-ctl bench simulate --trees 4,8,16 --losses 0 --late 0
+  switchml-ctl bench simulate --json simulate.json --plots pictures
+  switchml-ctl bench simulate --trees 64x64 --size 256KiB --losses 0.01%""",
+)
+@click.option(
+    "--trees",
+    type=_TREES,
+    default="4,8,16,32,64,2x64,4x64,16x64,4x4x64",
+    show_default=True,
+    metavar="TREE,...",
+    help="Children of each switch, from the root down: 16x64 has 16 leaves with 64 ranks each.",
+)
+@_size("1MiB")
+@_count("--values", high=PROTOCOL_MAX_VALUES, default=256, help_text="Values per packet.")
+@_count("--pool", high=1 << 15, default=512, help_text="Slots of the job.")
+@click.option("--link", "rate", type=_RATE, default="100gbit", show_default=True, metavar="RATE", help="Rate of links.")
+@_duration("--switch-delay", "1us", "Time from the end of a packet on a link until a switch has it.")
+@_duration("--host-delay", "12us", "Time that network card and software of a host delay a packet, in each direction.")
+@_duration("--host-packet", "85ns", "Time that a host is busy with each packet, in each direction.")
+@click.option(
+    "--losses",
+    type=_SHARES,
+    default="0,0.01%,0.1%,1%",
+    show_default=True,
+    metavar="SHARE,...",
+    help="Fractions of the packets that each link loses, in each direction.",
+)
+@click.option(
+    "--late",
+    type=_DURATIONS,
+    default="0,1ms",
+    show_default=True,
+    metavar="TIME,...",
+    help="Times by which the last rank begins after the others.",
+)
+@_count("--seeds", high=1000, default=1, help_text="Runs with losses, each with another seed.")
+def bench_simulate(size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Simulate all-reduces through trees of switches over fast links, up to 4,096 ranks. Needs SimPy.
+
+    Nothing is measured: docs/scaling.md describes the model. Each case without losses or a late rank is compared
+    with a ring all-reduce at the rate of the links.
+    """
+    from switchml.benchmarks import simulate
+
+    return _measured(simulate.run, simulate.Options(bytes=size, **chosen))
 
 
 @bench_group.command(

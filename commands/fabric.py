@@ -100,7 +100,7 @@ def _fabric_dict(status: FabricStatus, run_dir: Path) -> dict[str, Any]:
             "version": found.version,
             "options": dataclasses.asdict(found.options),
             "topology": found.topology,
-            "switch": found.switch,
+            "switches": list(found.switches),
             "agents": list(found.agents),
             "processes": [
                 {"name": process.name, "pid": process.pid, "alive": process.name not in dead, "log": process.log}
@@ -118,12 +118,15 @@ Examples:
   switchml-ctl up
   switchml-ctl up --agents 4 --values 1024
   switchml-ctl up --transport udp
+  switchml-ctl up --racks 2 --agents 4
   switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
   switchml-ctl up --switch bmv2 --workers 4
+  switchml-ctl up --switch soft --workers 8 --racks 2
   switchml-ctl up --switch soft --topology my-topology.yaml""",
 )
 @setting("fabric.switch", "--switch")
 @setting("fabric.workers", "--workers")
+@setting("fabric.racks", "--racks")
 @setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
 @setting("fabric.transport", "--transport")
@@ -137,12 +140,13 @@ Examples:
 @setting("fabric.seed", "--seed")
 @click.pass_obj
 def up(session: Session, /, **options: Any) -> FabricStarted:
-    """Start switch, controller and agents as processes of this machine.
+    """Start switches, controller and agents as processes of this machine.
 
     They run until `switchml-ctl down`. A fabric that already runs is left as it is.
 
-    With --switch or --topology they are laid out in network namespaces: one for the switch and the controller, one for
-    each host with its agent, and links between them. That needs root.
+    With --switch or --topology they are laid out in network namespaces: one for the switches and the controller, one
+    for each host with its agent, and links between them. That needs root. With --racks each rack has a switch below
+    one that they share; agents without namespaces reach them over UDP.
     """
     from switchml.commands.displays import ProgressBar
     from switchml.launch import fabric, layouts

@@ -15,7 +15,7 @@ from switchml.commands.completion import complete_job
 from switchml.commands.result import Rendered, Result, message_dict
 from switchml.commands.session import Session
 from switchml.commands.standard_streams import note
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
 if TYPE_CHECKING:
     from switchml.controller.proto import switchml_pb2 as pb
@@ -252,8 +252,8 @@ class JobLogs(Result):
 
 
 def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
-    if not 1 <= value <= PROTOCOL_MAX_WORKERS:
-        raise click.BadParameter(f"a job must have 1..{PROTOCOL_MAX_WORKERS} workers, not {value}.")
+    if not 1 <= value <= PROTOCOL_MAX_WORLD:
+        raise click.BadParameter(f"a job must have 1..{PROTOCOL_MAX_WORLD} workers, not {value}.")
     return value
 
 
@@ -288,7 +288,12 @@ Examples:
   switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
 )
 @click.option(
-    "--workers", type=int, required=True, callback=_workers, metavar="N", help="Number of ranks of the job, 1..64."
+    "--workers",
+    type=int,
+    required=True,
+    callback=_workers,
+    metavar="N",
+    help="Number of ranks of the job, 1..4096; one switch takes at most 64.",
 )
 @click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller generates one.")
 @setting("job.slots", "--slots")
@@ -469,7 +474,7 @@ Examples:
 @_job_argument
 @click.option(
     "--rank",
-    type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1),
+    type=click.IntRange(0, PROTOCOL_MAX_WORLD - 1),
     metavar="R",
     help="Show only this rank.  [default: all, with `[rank] ` before each line]",
 )

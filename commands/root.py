@@ -46,7 +46,7 @@ _COMMANDS: Final = {
         "topology:topology_group",
         "Show topologies, which `up --switch` lays out in network namespaces.",
     ),
-    "up": ("fabric:up", "Start switch, controller and agents as processes of this machine."),
+    "up": ("fabric:up", "Start switches, controller and agents as processes of this machine."),
     "version": (
         "versions:show_versions",
         "Show the version of this program, and those of the controller, the agents and the switches.",

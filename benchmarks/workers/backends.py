@@ -6,15 +6,18 @@ import functools
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    import switchml
+
 __all__ = ["BACKENDS", "Backend", "SwitchMLBackend"]
 
 Vector = npt.NDArray[np.float32]
-Elements = npt.NDArray[np.float32 | np.uint16]  # float32, or the bits of bfloat16
+Elements = npt.NDArray[np.float32 | np.uint16 | np.int64]  # float32, the bits of bfloat16, or int64
 
 
 class Backend(Protocol):
@@ -37,6 +40,21 @@ class Backend(Protocol):
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return `all_reduce` with this many bits for an element on the wire. Raises ValueError for other widths."""
 
+    def reduce_scatter_with(self, wire_bits: int) -> Callable[[Any, Any], Any]:
+        """Return the reduce-scatter of a prepared tensor into a part, with the bits of `all_reduce_with`."""
+
+    def all_gather(self, part: Any, whole: Any) -> Any:
+        """Gather the ranks' parts."""
+
+    def scatter_and_gather(self) -> Callable[[Any, Any, Any, Any], None]:
+        """Return the reduce-scatter of one tensor into a part, at the same time as the gathering of another's parts.
+
+        It takes the first tensor and its part, then a part of the second tensor and that tensor.
+        """
+
+    def broadcast(self, tensor: Any) -> Any:
+        """Send the tensor of rank 0 to all ranks."""
+
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
 
@@ -54,10 +72,11 @@ class SwitchMLBackend:
         self.rank, self.world_size = self.communicator.rank, self.communicator.world_size
         self.all_reduce = self.communicator.all_reduce
         self.barrier = self.communicator.barrier
+        self._gathering: switchml.Communicator | None = None
 
     def prepare(self, tensor: Elements) -> Any:
         """Return the tensor itself, or the same memory as an array of bfloat16."""
-        if tensor.dtype == np.float32:
+        if tensor.dtype != np.uint16:
             return tensor
         import ml_dtypes
 
@@ -67,6 +86,35 @@ class SwitchMLBackend:
         """Return the all-reduce that sends elements in lanes of this many bits."""
         return functools.partial(self.communicator.all_reduce, wire_bits=wire_bits)
 
+    def reduce_scatter_with(self, wire_bits: int) -> Callable[[Any, Any], Any]:
+        """Return the reduce-scatter that sends elements in lanes of this many bits."""
+        return functools.partial(self.communicator.reduce_scatter, wire_bits=wire_bits)
+
+    def all_gather(self, part: Any, whole: Any) -> Any:
+        """Gather the ranks' parts."""
+        return self.communicator.all_gather(part, whole)
+
+    def scatter_and_gather(self) -> Callable[[Any, Any, Any, Any], None]:
+        """Return the two collectives; a second job makes the gathers, because the calls of one job take turns."""
+        import switchml
+
+        if self._gathering is None:
+            self._gathering = switchml.connect(
+                job=f"gathers of {self.communicator.name}", rank=self.rank, world_size=self.world_size, create=True
+            )
+        gathering = self._gathering
+
+        def both(whole: Any, part: Any, other_part: Any, other: Any) -> None:
+            scatter = self.communicator.reduce_scatter(whole, part, async_op=True)
+            gathering.all_gather(other_part, other)
+            scatter.wait()
+
+        return both
+
+    def broadcast(self, tensor: Any) -> Any:
+        """Send the tensor of rank 0 to all ranks."""
+        return self.communicator.broadcast(tensor, 0)
+
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
         works = [self.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -74,7 +122,9 @@ class SwitchMLBackend:
             work.wait()
 
     def close(self) -> None:
-        """End this rank's part in the job."""
+        """End this rank's part in its jobs."""
+        if self._gathering is not None:
+            self._gathering.close()
         self.communicator.close()
 
     def time_python(self, tensor: Vector) -> tuple[float, float, float]:
@@ -135,16 +185,38 @@ class GlooBackend:
 
     def prepare(self, tensor: Elements) -> Any:
         """Return a torch tensor that shares its memory."""
-        if tensor.dtype == np.float32:
+        if tensor.dtype != np.uint16:
             return self._torch.from_numpy(tensor)
         return self._torch.from_numpy(tensor.view(np.int16)).view(self._torch.bfloat16)
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return the all-reduce, which sends elements in their own type."""
-        if wire_bits != 32:
-            raise ValueError("Gloo has no lanes of other widths")
+        _require_whole_words(wire_bits)
         all_reduce: Callable[[Any], Any] = self._dist.all_reduce
         return all_reduce
+
+    def reduce_scatter_with(self, wire_bits: int) -> Callable[[Any, Any], Any]:
+        """Return the reduce-scatter, which sends elements in their own type."""
+        _require_whole_words(wire_bits)
+        return lambda whole, part: self._dist.reduce_scatter_tensor(part, whole)
+
+    def all_gather(self, part: Any, whole: Any) -> Any:
+        """Gather the ranks' parts."""
+        return self._dist.all_gather_into_tensor(whole, part)
+
+    def scatter_and_gather(self) -> Callable[[Any, Any, Any, Any], None]:
+        """Return the two collectives, started together."""
+
+        def both(whole: Any, part: Any, other_part: Any, other: Any) -> None:
+            scatter = self._dist.reduce_scatter_tensor(part, whole, async_op=True)
+            self._dist.all_gather_into_tensor(other, other_part)
+            scatter.wait()
+
+        return both
+
+    def broadcast(self, tensor: Any) -> Any:
+        """Send the tensor of rank 0 to all ranks."""
+        return self._dist.broadcast(tensor, 0)
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
@@ -155,6 +227,11 @@ class GlooBackend:
     def close(self) -> None:
         """Leave the group."""
         self._dist.destroy_process_group()
+
+
+def _require_whole_words(wire_bits: int) -> None:
+    if wire_bits != 32:
+        raise ValueError("Gloo has no lanes of other widths")
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"switchml": SwitchMLBackend, "gloo": GlooBackend}

@@ -4,11 +4,20 @@ It joins its group, connects to the benchmark's Unix socket, sends {"rank", "pid
 one
 per line, with one line of JSON:
 
-    all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call; TYPE (float32 or bfloat16) and WIRE_BITS (32)
-                                          may follow
+    all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call; TYPE (float32, bfloat16 or int64), WIRE_BITS
+                                          (32) and, for int64, MAGNITUDE_BITS may follow
+    reduce_scatter ELEMENTS CALLS WARM_UP ELEMENTS, rounded down to a multiple of the number of ranks, here and below,
+                                          are those of all parts; TYPE (float32 or bfloat16) and WIRE_BITS may follow
+    all_gather ELEMENTS CALLS WARM_UP     likewise
+    scatter_and_gather ELEMENTS CALLS WARM_UP
+                                          a reduce_scatter of a tensor and, at the same time, an all_gather of another
+    broadcast ELEMENTS CALLS WARM_UP      from rank 0
     queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
     python_cost ELEMENTS CALLS WARM_UP    SwitchML only: also the part of each call outside of native code,
                                           "python_seconds" and "python_cpu_seconds"
+    sparse METHOD ELEMENTS BLOCK DENSITY OVERLAP CALLS WARM_UP
+                                          a tensor of which only some blocks have values (METHOD of METHODS in
+                                          blocks.py); with sparse calls also "blocks", what the last one has sent
     end
 
 The answer has the "seconds" of each call, the resources that this process used during them ("cpu_seconds", "wake_ups",
@@ -33,11 +42,11 @@ from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 import numpy as np
-import numpy.typing as npt
 
 from switchml.benchmarks.workers import counters
 from switchml.benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
-from switchml.benchmarks.workers.pattern import TYPES, Pattern, allowed_error
+from switchml.benchmarks.workers.blocks import METHODS, BlockPattern, owners
+from switchml.benchmarks.workers.pattern import TYPES, Elements, Pattern, allowed_error, pattern_of
 
 __all__ = ["main"]
 
@@ -46,7 +55,7 @@ _ALIGNMENT: Final = 64
 """Alignment of a tensor's memory in bytes, as in PyTorch; numpy's memory begins 16 bytes after a page boundary."""
 
 
-def _aligned_vector(elements: int, element_type: str) -> npt.NDArray[np.float32 | np.uint16]:
+def _aligned_vector(elements: int, element_type: str) -> Elements:
     size = np.dtype(TYPES[element_type]).itemsize * elements
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -57,12 +66,19 @@ class Series:
     """A series of calls on one tensor: each with new contents, between two barriers, and verified."""
 
     def __init__(
-        self, backend: Backend, backend_name: str, elements: int, element_type: str = "float32", wire_bits: int = 32
+        self,
+        backend: Backend,
+        backend_name: str,
+        elements: int,
+        element_type: str = "float32",
+        wire_bits: int = 32,
+        magnitude_bits: int = 0,
+        blocks: BlockPattern | None = None,
     ) -> None:
         self._backend = backend
         self.tensor = _aligned_vector(elements, element_type)
-        self._pattern = Pattern(backend.rank, backend.world_size, elements, element_type)
-        self._allowed_error = allowed_error(backend_name, backend.world_size, element_type, wire_bits)
+        self._pattern = blocks or pattern_of(backend.rank, backend.world_size, elements, element_type, magnitude_bits)
+        self._allowed_error = self._allowed(allowed_error(backend_name, backend.world_size, element_type, wire_bits))
         pids = os.environ.get("SWITCHML_BENCH_DAEMONS", "")
         self._daemons = [int(pid) for pid in pids.split(",") if pid] if backend.rank == 0 else []
 
@@ -72,7 +88,7 @@ class Series:
         used, daemons_used = counters.Usage(), counters.Usage()
         largest_error = 0.0
         for number in range(warm_up + calls):
-            self._pattern.fill(self.tensor, number)
+            self._fill(number)
             self._backend.barrier()
             daemons_idle = counters.of_processes(self._daemons)
             self._backend.barrier()
@@ -83,10 +99,10 @@ class Series:
             after = counters.own()
             daemons_after = counters.of_processes(self._daemons)
             self._backend.barrier()
-            error = self._pattern.largest_error(self.tensor, number)
+            error = self._error(number)
             if not error <= self._allowed_error:  # also catches NaN
                 raise ValueError(
-                    f"call {number} of {self.tensor.size} elements gave a wrong sum: an element differs by {error}, "
+                    f"call {number} of {self.tensor.size} elements gave a wrong result: an element differs by {error}, "
                     f"and {self._allowed_error} is allowed"
                 )
             largest_error = max(largest_error, error)
@@ -100,6 +116,83 @@ class Series:
             answer |= {f"daemon_{name}": max(0, value) for name, value in vars(daemons_used).items()}
         return answer
 
+    @property
+    def _floats(self) -> Pattern:
+        """The pattern of floating-point numbers, of which parts can be compared."""
+        assert isinstance(self._pattern, Pattern)
+        return self._pattern
+
+    def _allowed(self, of_sum: float) -> float:
+        """Return the allowed error of a result, given that of a sum."""
+        return of_sum
+
+    def _fill(self, number: int) -> None:
+        self._pattern.fill(self.tensor, number)
+
+    def _error(self, number: int) -> float:
+        """Return the largest error of a call's result, in units of the call's factor."""
+        return self._pattern.largest_error(self.tensor, number)
+
+
+class Scatters(Series):
+    """A series of reduce-scatters; `part` gets the results."""
+
+    def __init__(
+        self, backend: Backend, backend_name: str, elements: int, element_type: str = "float32", wire_bits: int = 32
+    ) -> None:
+        length = elements // backend.world_size
+        super().__init__(backend, backend_name, length * backend.world_size, element_type, wire_bits)
+        self.part = _aligned_vector(length, element_type)
+
+    def _error(self, number: int) -> float:
+        return self._floats.largest_error(self.part, number, self._backend.rank * self.part.size)
+
+
+class Gathers(Scatters):
+    """A series of all-gathers of `part`; every rank contributes its part of `tensor` as it fills it."""
+
+    def _fill(self, number: int) -> None:
+        super()._fill(number)
+        first = self._backend.rank * self.part.size
+        self.part[:] = self.tensor[first : first + self.part.size]
+        self.tensor[:] = 0
+
+    def _allowed(self, _of_sum: float) -> float:
+        return 0
+
+    def _error(self, number: int) -> float:
+        ranks = range(self._backend.world_size)
+        parts = zip(ranks, np.split(self.tensor, len(ranks)), strict=True)
+        return max(self._floats.largest_error(part, number, rank * part.size, rank) for rank, part in parts)
+
+
+class ScattersAndGathers(Scatters):
+    """A series of reduce-scatters, each at the same time as an all-gather of other memory."""
+
+    def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
+        super().__init__(backend, backend_name, elements)
+        self.gathers = Gathers(backend, backend_name, elements)
+
+    def _fill(self, number: int) -> None:
+        super()._fill(number)
+        self.gathers._fill(number)
+
+    def _error(self, number: int) -> float:
+        gathered = self.gathers._error(number)
+        if gathered != 0:
+            raise ValueError(f"call {number} gathered wrong elements: one differs by {gathered}")
+        return super()._error(number)
+
+
+class Broadcasts(Series):
+    """A series of broadcasts from rank 0."""
+
+    def _allowed(self, _of_sum: float) -> float:
+        return 0
+
+    def _error(self, number: int) -> float:
+        return self._floats.largest_error(self.tensor, number, of_rank=0)
+
 
 def _all_reduce(
     backend: Backend,
@@ -109,29 +202,65 @@ def _all_reduce(
     warm_up: int,
     element_type: str = "float32",
     wire_bits: int = 32,
+    magnitude_bits: int = 0,
 ) -> dict[str, Any]:
-    series = Series(backend, name, elements, element_type, wire_bits)
+    series = Series(backend, name, elements, element_type, wire_bits, magnitude_bits)
     prepared = backend.prepare(series.tensor)
     all_reduce = backend.all_reduce_with(wire_bits)
 
-    def call() -> float:
+    return series.run(_timed(lambda: all_reduce(prepared)), calls, warm_up)
+
+
+def _reduce_scatter(
+    backend: Backend,
+    name: str,
+    elements: int,
+    calls: int,
+    warm_up: int,
+    element_type: str = "float32",
+    wire_bits: int = 32,
+) -> dict[str, Any]:
+    series = Scatters(backend, name, elements, element_type, wire_bits)
+    whole, part = backend.prepare(series.tensor), backend.prepare(series.part)
+    reduce_scatter = backend.reduce_scatter_with(wire_bits)
+    return series.run(_timed(lambda: reduce_scatter(whole, part)), calls, warm_up)
+
+
+def _all_gather(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Gathers(backend, name, elements)
+    whole, part = backend.prepare(series.tensor), backend.prepare(series.part)
+    return series.run(_timed(lambda: backend.all_gather(part, whole)), calls, warm_up)
+
+
+def _scatter_and_gather(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = ScattersAndGathers(backend, name, elements)
+    memory = [backend.prepare(x) for x in (series.tensor, series.part, series.gathers.part, series.gathers.tensor)]
+    both = backend.scatter_and_gather()
+    return series.run(_timed(lambda: both(*memory)), calls, warm_up)
+
+
+def _broadcast(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Broadcasts(backend, name, elements)
+    tensor = backend.prepare(series.tensor)
+    return series.run(_timed(lambda: backend.broadcast(tensor)), calls, warm_up)
+
+
+def _timed(call: Callable[[], object]) -> Callable[[], float]:
+    """Return a function that makes a call and returns its seconds."""
+
+    def timed() -> float:
         begin = time.perf_counter()
-        all_reduce(prepared)
+        call()
         return time.perf_counter() - begin
 
-    return series.run(call, calls, warm_up)
+    return timed
 
 
 def _queue(backend: Backend, name: str, elements: int, tensors: int, calls: int, warm_up: int) -> dict[str, Any]:
     series = Series(backend, name, elements * tensors)
     prepared = [backend.prepare(tensor) for tensor in series.tensor.reshape(tensors, elements)]
 
-    def call() -> float:
-        begin = time.perf_counter()
-        backend.all_reduce_queued(prepared)
-        return time.perf_counter() - begin
-
-    return series.run(call, calls, warm_up)
+    return series.run(_timed(lambda: backend.all_reduce_queued(prepared)), calls, warm_up)
 
 
 def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
@@ -150,10 +279,39 @@ def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up
     return answer | {"python_seconds": python_seconds, "python_cpu_seconds": python_cpu_seconds}
 
 
+def _sparse(
+    backend: Backend,
+    name: str,
+    method: str,
+    elements: int,
+    block: int,
+    density: str,
+    overlap: str,
+    calls: int,
+    warm_up: int,
+) -> dict[str, Any]:
+    owned = owners(backend.world_size, elements // block, float(density), overlap)
+    series = Series(backend, name, elements, blocks=BlockPattern(backend.rank, owned, block))
+    reduce = METHODS[method](backend, series.tensor, block)
+    blocks: dict[str, int] = {}
+
+    def call() -> float:
+        begin = time.perf_counter()
+        blocks.update(reduce())
+        return time.perf_counter() - begin
+
+    return series.run(call, calls, warm_up) | {"blocks": blocks}
+
+
 COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
     "all_reduce": _all_reduce,
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather,
+    "scatter_and_gather": _scatter_and_gather,
+    "broadcast": _broadcast,
     "queue": _queue,
     "python_cost": _python_cost,
+    "sparse": _sparse,
 }
 
 

@@ -78,8 +78,12 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     )
     if job.failure:
         yield Text(job.failure, style="red")
-    where = "; ".join(f"{place.switch}, slots {_slot_range(place)}" for place in job.switches)
-    yield f"{job.workers} workers on {where}, {job.values_per_packet} values a packet, epoch {job.epoch}"
+    tree = len(job.switches) > 1
+    where = f"a tree of {len(job.switches)} switches" if tree else "".join(place.switch for place in job.switches)
+    slots = "".join(f", slots {_slot_range(place)}" for place in job.switches[:1])  # the same on all switches
+    yield f"{job.workers} workers on {where}{slots}, {job.values_per_packet} values a packet, epoch {job.epoch}"
+    if tree:
+        yield from _tree(job, "", "")
     last = max((rank.position for rank in job.ranks), default=0)
     columns = ("rank", "state", "host", "agent", "chunks", "behind", *packet_columns(), "round trip", "exit")
     ranks = table(*columns, right=(columns[0], *columns[4:]))
@@ -88,7 +92,7 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
             str(rank.rank),
             enum_word(pb.RankState, rank.state),
             rank.host,
-            rank.agent,
+            f"{rank.agent} at {rank.switch}" if tree else rank.agent,
             f"{rank.position:,}",
             f"{last - rank.position:,}",
             *packet_counts(rank),
@@ -96,7 +100,19 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
             str(rank.exit_code) if rank.HasField("exit_code") else "",
         )
     yield ranks
-    yield "switch: " + _counts(switch_counters(job))
+    what = f"switch {job.switches[0].switch}" if tree else "switch"
+    yield f"{what}: {_counts(switch_counters(job))}"
+
+
+def _tree(job: pb.Job, upstream: str, indent: str) -> Iterator[str]:
+    """Yield a line for each switch below `upstream`, with the ranks at it."""
+    children = [place.switch for place in job.switches if place.upstream == upstream]
+    for name in children:
+        ranks = ", ".join(str(rank.rank) for rank in job.ranks if rank.switch == name)
+        branch, trunk = ("└─ ", "   ") if name == children[-1] else ("├─ ", "│  ")
+        start, below = (indent + branch, indent + trunk) if upstream else ("", "")
+        yield f"{start}{name}" + (f": ranks {ranks}" if ranks else "")
+        yield from _tree(job, name, below)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

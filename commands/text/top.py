@@ -56,7 +56,7 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
         ranks.add_row(
             str(rank.rank),
             rank.state,
-            rank.agent,
+            rank.agent if len(job.switches) == 1 else f"{rank.agent} at {rank.switch}",
             f"{rank.position:,}",
             f"{rank.behind:,}",
             _rate(rank.bytes_per_second),
