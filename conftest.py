@@ -20,6 +20,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no example of a hypothesis test fail for the time that it takes: a busy machine decides that."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        settings.register_profile("switchml", deadline=None)
+        settings.load_profile("switchml")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip long tests, unless `--long` is given."""
     for item in items:

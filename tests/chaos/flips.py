@@ -38,7 +38,7 @@ CALL_SECONDS = 1.0
 """The timeout of a call: some flips let a slot wait forever."""
 FIELDS = {
     0: "version", 1: "kind", 2: "job", 4: "worker", 5: "format", 6: "exponent", 8: "slot", 10: "count",
-    12: "epoch", 14: "flags", 16: "phase", 20: "chunk", 24: "check", 28: "secret", 32: "values",
+    12: "epoch", 14: "owner", 15: "flags", 16: "phase", 20: "chunk", 24: "check", 28: "secret", 32: "values",
 }  # fmt: skip
 Change = Callable[[bytes], bytes]
 
@@ -192,6 +192,7 @@ def register_flips() -> Iterator[tuple[str, Callable[[Fabric, int], None]]]:
         "slot_filled": 1,
         "slot_exponent": 16,
         "slot_check": 32,
+        "slot_next": 32,
     }
     widths |= {f"lane_{lane}": 32 for lane in range(VALUES)}
     for name, width in widths.items():

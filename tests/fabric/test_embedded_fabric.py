@@ -37,6 +37,20 @@ def test_up_status_down(ctl: Ctl) -> None:
     assert ctl.json("status", status=4)["state"] == "none"
 
 
+def test_racks(ctl: Ctl) -> None:
+    up = ctl.json("up", "--racks", "2", "--agents", "4", "--values", "64")
+    names = ["spine", "leaf1", "leaf2", "controller", *(f"agent-{number}" for number in range(4))]
+    assert [process["name"] for process in up["processes"]] == names
+    script = "import numpy as np, switchml; c = switchml.connect(); x = np.full(6400, c.rank + 1, np.int32); "
+    script += "c.all_reduce(x); c.close(); assert (x == 10).all()"
+    command = ("job", "start", "--workers", "4", "--switch", "spine", "--", sys.executable, "-c", script)
+    result = ctl.json(*command)
+    assert result["state"] == "COMPLETED"
+    assert (result["switch"]["contributions"], result["switch"]["results"]) == (2 * 100, 100)
+    job = ctl.json("job", "show", result["name"])
+    assert [rank["switch"] for rank in job["ranks"]] == ["leaf1", "leaf1", "leaf2", "leaf2"]
+
+
 # Becomes another user, then connects to each of these sockets.
 CONNECT_AS_NOBODY = """
 import os, socket, sys

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fabric_harness import Ctl, runs, why_no_namespaces
 
 from switchml.topologies.namespaces import Namespaces
+from switchml.topologies.topology import racks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
@@ -56,9 +58,9 @@ def inside(ctl: Ctl, node: str, *command: str) -> str:
     return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def train(ctl: Ctl, timeout: float = 200) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(ctl: Ctl, *options: str, timeout: float = 200) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the demo job with 4 workers; return the results of the launcher and of the training."""
-    result = ctl.json("job", "start", "--workers", "4", *TRAINING, timeout=timeout)
+    result = ctl.json("job", "start", "--workers", "4", *options, *TRAINING, timeout=timeout)
     assert result["state"] == "COMPLETED"
     training = json.loads((Path(result["run_dir"]) / "training.json").read_text())
     assert training["test_accuracy"] >= 0.95
@@ -102,6 +104,50 @@ def test_the_demo_job_ends_with_the_same_bits_on_every_switch(target: str, ctl: 
     lost = result["switch"]["dropped"]["injected_loss"]
     assert lost > LOSS * (result["switch"]["contributions"] + 4 * result["switch"]["results"]) / 2
     assert ctl.json("switch", "loss", "--off")["losses"] == []
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("target", TARGETS)
+def test_racks_give_the_same_bits(target: str, ctl: Ctl, embedded: dict[str, Any]) -> None:
+    """Test a job on two leaves and a spine, also with losses on every link."""
+    up = ctl.json("up", "--switch", target, "--workers", "4", "--racks", "2", "--values", "64")
+    names = ["spine", "leaf1", "leaf2", "controller", "h1", "h2", "h3", "h4"]
+    assert [process["name"] for process in up["processes"]] == names
+    result, training = train(ctl, "--switch", "spine")
+    assert training["parameters_sha256"] == embedded["parameters_sha256"]
+    job = ctl.json("job", "show", result["name"])
+    assert [(place["switch"], place["upstream"]) for place in job["switches"]] == [
+        ("spine", ""),
+        ("leaf1", "spine"),
+        ("leaf2", "spine"),
+    ]
+    assert [(rank["agent"], rank["switch"]) for rank in job["ranks"]] == [
+        ("h1", "leaf1"),
+        ("h2", "leaf1"),
+        ("h3", "leaf2"),
+        ("h4", "leaf2"),
+    ]
+    for name, ports in (("spine", (1, 2)), ("leaf1", (1, 2, 3)), ("leaf2", (1, 2, 3))):
+        losses = ("--ingress", str(LOSS), "--egress", str(LOSS), *(f"--port={port}" for port in ports))
+        assert len(ctl.json("switch", "loss", name, *losses)["losses"]) == len(ports)
+    result, training = train(ctl, "--switch", "spine")
+    assert training["parameters_sha256"] == embedded["parameters_sha256"]
+
+
+@needs_bmv2
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize(("spine", "leaves"), [("bmv2", "soft"), ("soft", "bmv2")])
+def test_targets_of_a_tree_can_differ(
+    spine: str, leaves: str, ctl: Ctl, embedded: dict[str, Any], tmp_path: Path
+) -> None:
+    content = racks(2, 4, leaves).as_dict()
+    content["switches"][0]["target"] = spine
+    path = tmp_path / "topology.yaml"
+    path.write_text(yaml.safe_dump(content))
+    ctl.json("up", "--topology", str(path))
+    result, training = train(ctl, "--switch", "spine")
+    assert training["parameters_sha256"] == embedded["parameters_sha256"]
+    assert len(ctl.json("job", "show", result["name"])["switches"]) == 3
 
 
 @pytest.mark.parametrize("target", TARGETS)

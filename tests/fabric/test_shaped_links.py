@@ -51,15 +51,6 @@ def test_every_worker_sends_its_tensor_once(ctl: Ctl) -> None:
 
 
 @needs_namespaces
-def test_a_queue_is_not_filled(ctl: Ctl) -> None:
-    """A pool of packets, 2 MiB, is more than a queue of 50 ms holds at this rate."""
-    options = ("--link", "200mbit", "--queue", "50ms", "--workers", "2", "--peers", "", "--repetitions", "1")
-    result = ctl.json("bench", "links", *options, "--size", "8MiB")
-    for row in result["rows"]:
-        assert row["dropped"] < 0.005
-
-
-@needs_namespaces
 def test_an_interrupted_benchmark_leaves_nothing(ctl: Ctl) -> None:
     directory = run_directory_of(ctl)
     bench = ctl.start(

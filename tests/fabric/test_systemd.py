@@ -19,6 +19,7 @@ import confined
 import pytest
 from fabric_harness import SCRIPTS, Ctl
 
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
@@ -75,8 +76,13 @@ def test_nobody_is_root_and_nobody_has_capabilities() -> None:
         assert confined.values(unit, "User")[0] in ("switchml", "%i")
         assert confined.values(unit, "CapabilityBoundingSet") == [""]
         assert confined.values(unit, "NoNewPrivileges") == ["yes"]
-    sysctl = dict(confined.settings(SYSTEMD / "sysctl.conf"))
-    assert all(int(value) >= UDP_PORT_BUFFER_BYTES for value in sysctl.values())
+
+
+def test_the_kernels_settings_suit_the_programs() -> None:
+    sysctl = {key.strip(): int(value) for key, value in confined.settings(SYSTEMD / "sysctl.conf")}
+    assert sysctl.pop("net.ipv4.ip_local_reserved_ports") == PROTOCOL_UDP_PORT
+    assert set(sysctl) == {"net.core.rmem_max", "net.core.wmem_max"}
+    assert all(value >= UDP_PORT_BUFFER_BYTES for value in sysctl.values())
 
 
 class Units:

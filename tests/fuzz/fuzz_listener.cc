@@ -130,8 +130,9 @@ class Agent {
     const channel::Channel process(memory_->data(), slots_, kValues);
     const auto index = static_cast<uint16_t>(input->ConsumeIntegralInRange<uint32_t>(0, slots_ - 1));
     channel::Ticket& ticket = process.contribution_tickets()[index];
-    ticket.chunk = index + slots_ * (pools_[index] += input->ConsumeIntegralInRange<uint32_t>(0, 1));
-    ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
+    ticket.position = index + slots_ * (pools_[index] += input->ConsumeIntegralInRange<uint32_t>(0, 1));
+    ticket.owner = input->ConsumeIntegralInRange<uint8_t>(0, 4);
+    ticket.flags = input->ConsumeIntegralInRange<uint8_t>(0, 3);
     ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
     ticket.format = 1;
     process.submission_ring()[submitted_++ % slots_] = index;
@@ -226,6 +227,7 @@ channel::ShmRequest binding(FuzzedDataProvider* input) {
   request.values = kValues;
   request.world_size = input->ConsumeIntegralInRange<uint8_t>(1, 3);
   request.rank = input->ConsumeIntegralInRange<uint8_t>(0, 2);
+  request.optional_values = input->ConsumeIntegralInRange<uint32_t>(0, 2);
   if (input->ConsumeIntegralInRange<int>(0, 3) != 0) return request;
   switch (input->ConsumeIntegralInRange<int>(0, 5)) {
     case 0:
@@ -255,7 +257,8 @@ void admit(Target* target, const channel::ShmRequest& request, uint16_t connecti
     const soft::SlotMatch match{static_cast<uint16_t>(2 * request.slot_base),
                                 static_cast<uint16_t>(~(2 * request.slots - 1)), 1};
     pipeline.tables.set_job(request.job, {match.value, match.mask});
-    pipeline.tables.set_rank(request.job, request.rank, {0, kAgent, connection});
+    pipeline.tables.set_rank(request.job, request.rank,
+                             {0, kAgent, connection, wire::readers_of(wire::owner::first + request.rank)});
     pipeline.tables.workers.set(
         {kPort, 0, kAgent, connection, request.job, request.rank}, match,
         {uint64_t{1} << request.rank, ~uint64_t{0} >> (64 - request.world_size), request.epoch, request.job});

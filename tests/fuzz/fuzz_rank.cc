@@ -31,7 +31,7 @@ constexpr uint32_t kSecret = 0x5EC2E7;
 struct Bench {
   net::UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
   net::UdpSocket own{"127.0.0.1", 0, 1 << 16};
-  agent::RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1,      kEpoch, 2,
+  agent::RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1,      1, kEpoch, 2,
                                    kSlotBase,   kSlots,      kValues,           "",   kSecret};
   channel::SharedMemory results{"fuzz-results", channel::Channel::result_bytes(kSlots, kValues),
                                 channel::SharedMemory::Others::may_read};
@@ -46,8 +46,8 @@ struct Bench {
   uint32_t submitted = 0;
   uint32_t completed = 0;
   std::array<bool, kSlots> with_agent{};
-  std::array<uint32_t, kSlots> chunks{0, 1, 2, 3, 4, 5, 6, 7};  // current chunk of each slot, in stream order
-  bool honest = true;                                           // until now
+  std::array<uint32_t, kSlots> positions{0, 1, 2, 3, 4, 5, 6, 7};  // of each slot, in stream order
+  bool honest = true;                                              // until now
   agent::Clock::time_point now{std::chrono::hours(1)};
   net::SendBatch sent;
   std::vector<agent::StrayDatagram> strays;
@@ -62,12 +62,12 @@ struct Bench {
   }
 };
 
-// Returns the current chunk of a slot, the slot's next chunk, or an arbitrary number.
-uint32_t chunk_of(Bench* bench, uint16_t index, FuzzedDataProvider* input) {
+// Returns the current position of a slot, the slot's next position, or an arbitrary number.
+uint32_t position_of(Bench* bench, uint16_t index, FuzzedDataProvider* input) {
   const int choice = input->ConsumeIntegralInRange<int>(0, 15);
   if (choice == 0) return input->ConsumeIntegral<uint32_t>();
-  if (choice % 2 == 0) bench->chunks[index] += kSlots;
-  return bench->chunks[index];
+  if (choice % 2 == 0) bench->positions[index] += kSlots;
+  return bench->positions[index];
 }
 
 void submit(Bench* bench, FuzzedDataProvider* input) {
@@ -75,8 +75,10 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
   if (bench->with_agent[index]) return;
   channel::Ticket& ticket = bench->process.contribution_tickets()[index];
   ticket = channel::Ticket{};
-  ticket.chunk = chunk_of(bench, index, input);
-  ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
+  ticket.position = position_of(bench, index, input);
+  ticket.chunk = input->ConsumeIntegral<uint32_t>();
+  ticket.owner = input->ConsumeIntegralInRange<uint8_t>(0, 3);
+  ticket.flags = input->ConsumeIntegralInRange<uint8_t>(0, 3);
   ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
   ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? 1 : input->ConsumeIntegral<uint16_t>();
   bench->process.submission_ring()[bench->submitted++ % kSlots] = index;
@@ -107,7 +109,8 @@ void send(Bench* bench, FuzzedDataProvider* input) {
     header.epoch = kEpoch;
     header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
     header.chunk = input->ConsumeIntegral<uint32_t>();
-    header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
+    header.owner = input->ConsumeIntegralInRange<uint8_t>(0, 3);
+    header.flags = input->ConsumeIntegralInRange<uint8_t>(0, 7);
     datagram.resize(wire::protocol::header_bytes +
                     ((header.flags & wire::flag::without_values) != 0 ? 0 : 4 * kValues));
     wire::store_header(datagram.data(), header);

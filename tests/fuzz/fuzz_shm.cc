@@ -70,7 +70,7 @@ struct Bench : soft::PipelineHost {
       job->set_contributions(rank, connection->contributions());
       const uint16_t number = port->attach(std::move(connection));
       numbers[rank] = number;
-      the_pipeline.tables.set_rank(kJob, rank, {0, kAgent, number});
+      the_pipeline.tables.set_rank(kJob, rank, {0, kAgent, number, uint64_t{1} << rank});
       admit(rank, (1U << kRanks) - 1);
       replicas.push_back({kPort, rank});
     }
@@ -132,8 +132,8 @@ struct Bench : soft::PipelineHost {
   }
 };
 
-// Returns the current chunk of a slot, the slot's next chunk, or an arbitrary number.
-uint32_t chunk_of(uint32_t* pools, uint16_t index, FuzzedDataProvider* input) {
+// Returns the current position of a slot, the slot's next position, or an arbitrary number.
+uint32_t position_of(uint32_t* pools, uint16_t index, FuzzedDataProvider* input) {
   const int choice = input->ConsumeIntegralInRange<int>(0, 15);
   if (choice == 0) return input->ConsumeIntegral<uint32_t>();
   if (choice % 2 == 0) *pools += 1;
@@ -146,9 +146,11 @@ void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots);
   if (index < kSlots) {
     channel::Ticket& ticket = process.contribution_tickets()[index];
-    ticket.chunk = chunk_of(&bench->pools[rank][index], index, input);
+    ticket.position = position_of(&bench->pools[rank][index], index, input);
+    ticket.chunk = input->ConsumeIntegral<uint32_t>();
     ticket.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
-    ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
+    ticket.owner = input->ConsumeIntegralInRange<uint8_t>(0, 4);
+    ticket.flags = input->ConsumeIntegralInRange<uint8_t>(0, 3);
     ticket.count =
         (ticket.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
     ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? 1 : input->ConsumeIntegral<uint16_t>();
@@ -191,17 +193,24 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
 }
 
-// Checks that ranks whose values are still in their memory have contributed, and that this memory is still mapped.
-void verify(Bench* bench, bool detached) {
+// Checks that ranks whose buffers hold values, or get a sum, have contributed and still wait for the result, and that
+// their memory is still mapped.
+void verify(Bench* bench) {
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     const soft::HalfState& state = bench->the_slots->state(half);
-    const uint64_t ranks = bench->the_slots->ranks_with_values(half);
+    const uint64_t sources = bench->the_slots->sources(half);
+    const uint64_t lent = bench->the_slots->lent(half);
     REQUIRE((state.bitmap & ~uint64_t{3}) == 0);
-    REQUIRE((ranks & ~state.bitmap) == 0);
-    REQUIRE(!detached || (ranks & 2U) == 0);
+    REQUIRE((lent & ~state.bitmap) == 0);
+    REQUIRE((sources & ~lent) == 0);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      if ((lent >> rank & 1U) == 0) continue;
+      REQUIRE(bench->connections[rank] != nullptr);
+      REQUIRE(bench->connections[rank]->held()[half / 2] == state.phase);
+    }
     const bool in_buffers = state.values == soft::SlotValues::in_buffers || state.values == soft::SlotValues::in_both;
-    REQUIRE(!in_buffers || ranks != 0);
-    REQUIRE(in_buffers || is_summing(state.values) || ranks == 0);
+    REQUIRE(in_buffers == (sources != 0));
+    REQUIRE(state.values != soft::SlotValues::in_results || lent == 0);
   }
   for (uint8_t rank = 0; rank < kRanks; ++rank) {
     if (bench->connections[rank] == nullptr || bench->limits[rank].empty()) continue;
@@ -253,9 +262,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       default:
         if (!(detached && rank == 1)) submit(&bench, rank, &input);
     }
+    verify(&bench);
   }
   bench.serve();
   while (bench.port->sums().any_left()) bench.finish_sums();
-  verify(&bench, detached);
+  verify(&bench);
   return 0;
 }

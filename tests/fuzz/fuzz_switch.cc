@@ -58,7 +58,7 @@ struct Bench {
     std::vector<soft::Replica> replicas;
     for (uint8_t worker = 0; worker < worker_ports.size(); ++worker) {
       replicas.push_back({worker_ports[worker], worker});
-      pipeline.tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, 50000});
+      pipeline.tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, 50000, uint64_t{1} << worker});
       admit(job, worker, worker_ports[worker], {first_half, mask, 1}, static_cast<unsigned>(worker_ports.size()),
             epoch);
     }
@@ -112,7 +112,8 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   const uint16_t port = *from;
   header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 2) * 2 + (header.slot & 1U);
   header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 256);
-  header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
+  header.owner = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegral<uint8_t>();
+  header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint8_t>(0, 7);
   header.count = (header.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
   header.check = input->ConsumeIntegral<uint8_t>();
   header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
@@ -225,7 +226,9 @@ void change_tables(Bench* bench, FuzzedDataProvider* input) {
       }
       break;
     case 2:
-      tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, input->ConsumeIntegral<uint16_t>()});
+      tables.set_rank(
+          job, worker,
+          {mac_of(worker), kHosts + worker, input->ConsumeIntegral<uint16_t>(), input->ConsumeIntegral<uint8_t>()});
       break;
     case 3:
       tables.set_group(job, {{port, worker}, {static_cast<uint16_t>(port + 1), 0}});

@@ -74,6 +74,8 @@ class Fabric:
         self.events: list[pb.RankEvent] = []
         self.seen_port: Callable[[int], int] = lambda port: port  # at which the switch sees an agent's
         self.held_back: set[int] = set()  # kinds of events that this controller ignores
+        self.optional_values = True  # what agents are told of the pipeline
+        self.owned_results = True
         self._next_base = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
@@ -120,7 +122,7 @@ class Fabric:
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
-        listeners: dict[tuple[int, int], int] = {}  # one copy of a result to each place: to its first rank
+        listeners: dict[tuple[int, int], list[int]] = {}  # one copy of a result to each place: to its first rank
         for agent in self.agents[:world_size]:
             assignment = pb.Assignment(
                 job=job,
@@ -134,18 +136,24 @@ class Fabric:
                 switch_address=ADDRESS,
                 switch_udp_port=self.switch_udp_port,
                 multicast_address=multicast,
+                optional_values=self.optional_values,
+                owned_results=self.owned_results,
             )
             ready = self.wait(agent.jobs.open(assignment))
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, self.seen_port(endpoint.udp_port)
-                listeners.setdefault((agent.port, udp_port), rank)
-                self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
+                listeners.setdefault((agent.port, udp_port), []).append(rank)
                 key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
                 self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
-        replicas = [(port, rank) for (port, _), rank in listeners.items()]
+        for (_, udp_port), ranks in listeners.items():
+            for rank in ranks:
+                self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port, sum(1 << each for each in ranks))
+        replicas = [(port, ranks[0]) for (port, _), ranks in listeners.items()]
         if multicast:
             replicas = [(PORT, MULTICAST_RANK)]
-            self.switch.set_rank(job, MULTICAST_RANK, 0, int(IPv4Address(multicast)), PROTOCOL_UDP_PORT)
+            self.switch.set_rank(
+                job, MULTICAST_RANK, 0, int(IPv4Address(multicast)), PROTOCOL_UDP_PORT, (1 << world_size) - 1
+            )
         self.switch.set_group(job, replicas)
         for agent in self.agents[:world_size]:
             self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))

@@ -18,13 +18,14 @@ WORKER = {
     "eth_src": 0,
     "ipv4_src": 0x7F000001,
     "udp_src": 40000,
+    "kind": 1,
     "job": 5,
     "worker": 0,
     "secret": SECRET,
 }
 WORKER_MATCH = {**WORKER, "slot": (0x40, 0xFFC0)}
 ADMIT = ("admit", 1, 3, 7, 5)
-ADDRESS = ("address_rank", 0, 0x7F000001, 40000)
+ADDRESS = ("address_rank", 0, 0x7F000001, 40000, 1)
 
 
 def load_p4info() -> p4i.P4Info:
@@ -74,9 +75,7 @@ def worker_entry(action: tuple[Any, ...] | None = ADMIT, **fields: Any) -> p4r.T
     return table_entry("worker_table", match, action, **{"priority": 1, **fields})
 
 
-def rank_entry(
-    rank: int = 0, action: tuple[Any, ...] | None = ("address_rank", 0, 0x7F000001, 40000)
-) -> p4r.TableEntry:
+def rank_entry(rank: int = 0, action: tuple[Any, ...] | None = ADDRESS) -> p4r.TableEntry:
     return table_entry("rank_table", {"job": 5, "rank": rank}, action)
 
 

@@ -23,12 +23,13 @@ def session(address, p4info, device_config):
     rank = TableEntry("SwitchMLEgress.rank_table")(action="SwitchMLEgress.address_rank")
     rank.match["job"], rank.match["rank"] = "3", "1"
     rank.action["eth_dst"], rank.action["ipv4_dst"], rank.action["udp_dst"] = "02:00:00:00:00:01", "10.0.0.1", "4000"
+    rank.action["ranks"] = "2"
     rank.insert()
     worker = TableEntry("SwitchMLIngress.worker_table")(action="SwitchMLIngress.admit")
     for name, value in {"ingress_port": "1", "eth_src": "0", "ipv4_src": "10.0.0.1", "udp_src": "4000"}.items():
         worker.match[name] = value
     worker.match["job"], worker.match["worker"], worker.match["slot"] = "3", "1", "0x40&&&0xffc0"
-    worker.match["secret"] = "6210279"
+    worker.match["secret"], worker.match["kind"] = "6210279", "1"
     for name, value in {"worker_bit": "2", "job_mask": "3", "epoch": "7", "group": "3"}.items():
         worker.action[name] = value
     worker.priority = 1

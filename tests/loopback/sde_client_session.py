@@ -28,6 +28,7 @@ key = workers.make_key(
         client.KeyTuple("eth_src", 0x020000000001),
         client.KeyTuple("ipv4_src", 0x0A000001),
         client.KeyTuple("udp_src", 40000),
+        client.KeyTuple("kind", 1),
         client.KeyTuple("job", 1),
         client.KeyTuple("worker", 0),
         client.KeyTuple("secret", 0x5EC2E7),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from soft_switch import wait_until
 
-from switchml.dataplane.constants import Flag, Format
+from switchml.dataplane.constants import OWNER_EVERYONE, Flag, Format
 from switchml.host_agent._engine import Engine
 
 # native/channel/channel.h
@@ -21,7 +21,7 @@ COMPLETED = 256
 SERVER_SLEEPS = 384
 RINGS = 6400  # after ChannelControl
 Process = TypeVar("Process", bound="RankProcess")
-_TICKET = struct.Struct("<IIHHHH")  # chunk, check, exponent, count, flags, format
+_TICKET = struct.Struct("<IIIHHHBB")  # position, chunk, check, exponent, count, format, owner, flags
 
 
 def _round_up(number: int, to: int) -> int:
@@ -62,10 +62,18 @@ class RankProcess:
         self.handle = 0
 
     def write_ticket(
-        self, slot: int, chunk: int, exponent: int = 0, count: int | None = None, flags: int = 0, format_: int = 1
+        self,
+        slot: int,
+        chunk: int,
+        exponent: int = 0,
+        count: int | None = None,
+        flags: int = 0,
+        format_: int = 1,
+        owner: int = OWNER_EVERYONE,
     ) -> None:
-        count = self.values if count is None else count
-        _TICKET.pack_into(self.memory, self._tickets + slot * _TICKET.size, chunk, 0, exponent, count, flags, format_)
+        """Write the ticket of the chunk at this stream position."""
+        fields = (chunk, chunk, 0, exponent, self.values if count is None else count, format_, owner, flags)
+        _TICKET.pack_into(self.memory, self._tickets + slot * _TICKET.size, *fields)
 
     def submit_index(self, index: int) -> None:
         """Write an arbitrary entry into the submission ring."""
@@ -77,9 +85,13 @@ class RankProcess:
         struct.pack_into("<I", self.memory, SUBMITTED, submitted & 0xFFFFFFFF)
         os.eventfd_write(self.doorbell_fd, 1)
 
-    def contribute(self, slot: int, chunk: int, values: npt.NDArray[np.int32]) -> None:
+    def write(self, slot: int, values: npt.NDArray[np.int32]) -> None:
+        """Write values into a slot's contribution buffer."""
         at = self._payload + slot * self._stride
         self.memory[at : at + 4 * self.values] = values.astype(">i4").tobytes()
+
+    def contribute(self, slot: int, chunk: int, values: npt.NDArray[np.int32]) -> None:
+        self.write(slot, values)
         self.write_ticket(slot, chunk, format_=Format.INT32)
         self.submit_index(slot)
 
@@ -99,6 +111,12 @@ class RankProcess:
 
     def wait_completed(self, count: int) -> None:
         wait_until(lambda: self.completed == count, f"{count} results have come")
+
+    def result_header(self, slot: int) -> tuple[int, int, int]:
+        """Return exponent, count and flags of the last result of a slot."""
+        ticket = _TICKET.unpack_from(self.memory, self._tickets + (self.slots + slot) * _TICKET.size)
+        *_, exponent, count, _, _, flags = ticket
+        return exponent, count, flags
 
     def result(self, slot: int) -> npt.NDArray[np.int32]:
         at = self._payload + slot * self._stride

@@ -19,7 +19,8 @@ from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.constants import Verdict
+from switchml.controller.records import ranks_were_lost
+from switchml.dataplane.constants import PROTOCOL_MAX_WORLD, Verdict
 
 
 @pytest.fixture
@@ -99,10 +100,23 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
             lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=3),
             lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=4),
         ),
+        (
+            lambda c: c.all_reduce(np.ones(10, np.float32)),
+            lambda c: c.reduce_scatter(np.ones(10, np.float32), np.ones(5, np.float32)),
+        ),
+        (
+            lambda c: c.reduce_scatter(np.ones(10, np.float32), np.ones(5, np.float32), "avg"),
+            lambda c: c.reduce_scatter(np.ones(10, np.float32), np.ones(5, np.float32)),
+        ),
+        (
+            lambda c: c.all_gather(np.ones(5, np.float32), np.ones(10, np.float32)),
+            lambda c: c.all_gather(np.ones(6, np.float32), np.ones(12, np.float32)),
+        ),
     ],
     ids=[
         *("size", "dtype", "op", "operation", "root", "long dtype", "barrier"),
         *("wire_bits", "wire_bits of one", "rounding", "bound"),
+        *("parts", "op of parts", "length of parts"),
     ],
 )
 def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0: object, of_rank_1: object) -> None:
@@ -282,6 +296,18 @@ def test_nothing_is_left_behind(fabric: Fabric) -> None:
         fabric.revoke(job, pb.REVOCATION_REASON_JOB_COMPLETED)
     gc.collect()
     wait_until(lambda: count() <= before, f"before {before}, now {count()}")
+
+
+@pytest.mark.parametrize("lost", [(4095,), tuple(range(1, 4096, 2)), tuple(range(1, PROTOCOL_MAX_WORLD))])
+def test_lost_ranks_of_the_largest_job_are_named(fabric: Fabric, lost: tuple[int, ...]) -> None:
+    fabric.add_job(1, 2)
+    with fabric.connect(0) as comm:
+        fabric.revoke(1, pb.REVOCATION_REASON_WORKER_LOST, lost, ranks_were_lost(list(lost)))
+        with pytest.raises(
+            switchml.WorkerLost, match=rf"ranks? {lost[0]}(, 3, .* and 2032 more| to 4095)? w"
+        ) as raised:
+            comm.barrier()
+    assert raised.value.ranks == lost
 
 
 def test_arrays_live_as_long_as_they_are_in_flight(fabric: Fabric) -> None:

@@ -43,7 +43,7 @@ async def raw(agent: RunningAgent) -> RawProcess:
         ({"rank": "0"}, "BadRequest", "`rank`"),
         ({"rank": True}, "BadRequest", "`rank`"),
         ({"rank": -1}, "BadRequest", "`rank`"),
-        ({"rank": 64}, "BadRequest", "`rank`"),
+        ({"rank": 4096}, "BadRequest", "`rank`"),
         ({"job": 1}, "BadRequest", "`job`"),
         ({"job": "x" * 65}, "BadRequest", "`job`"),
         ({"job": "a\nb"}, "BadRequest", "`job`"),

@@ -143,11 +143,17 @@ def without(name: str, part: str = "", inner: str = "") -> Callable[[dict[str, A
     return change
 
 
-def annotation(document: dict[str, Any]) -> None:
+def changed_values(document: dict[str, Any]) -> None:
     for table in document["tables"]:
         for one in table.get("annotations", ()):
             if "switchml_values_per_packet" in one["name"]:
                 one["name"] = "@switchml_values_per_packet(32)"
+
+
+def not_streamed(document: dict[str, Any]) -> None:
+    for table in document["tables"]:
+        if "annotations" in table:
+            table["annotations"] = [one for one in table["annotations"] if "switchml_streamed" not in one["name"]]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,8 @@ def annotation(document: dict[str, Any]) -> None:
         (without("$PORT"), "there is no table $PORT"),
         (without("$PORT", "data", "$FEC"), "data field $FEC of table $PORT"),
         (without("drop_counter"), "there is no table SwitchMLIngress.drop_counter"),
-        (annotation, "with 32 values per packet and 2048 slots"),
+        (changed_values, "with 32 values per packet, 2048 slots, with streamed sparse calls; this controller's has 64"),
+        (not_streamed, "2048 slots, without streamed sparse calls; this controller's has 64 values per packet"),
     ],
 )
 async def test_the_wrong_sde_or_another_version_of_the_program(change: Callable[[dict[str, Any]], None], words: str):

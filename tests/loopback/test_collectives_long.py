@@ -94,7 +94,7 @@ def test_the_rank_with_the_largest_magnitude_decides(fabric: Fabric) -> None:
 def test_any_values_are_summed_modulo_2_to_the_64(fabric: Fabric) -> None:
     jobs = itertools.count(1)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(
         shifts=st.tuples(*[st.integers(0, 63)] * 3),
         values=st.lists(st.tuples(*[st.integers(LIMITS.min, LIMITS.max)] * 3), min_size=1, max_size=3 * VALUES),

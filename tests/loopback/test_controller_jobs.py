@@ -160,10 +160,10 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"workers": 0}, errors.InvalidRequest, "1 to 64 workers, not 0"),
-        ({"workers": -1}, errors.InvalidRequest, "1 to 64 workers"),
-        ({"workers": 2**40}, errors.InvalidRequest, "1 to 64 workers"),
-        ({"workers": 65}, errors.InvalidRequest, "1 to 64 workers, not 65"),
+        ({"workers": 0}, errors.InvalidRequest, "1 to 4096 workers, not 0"),
+        ({"workers": -1}, errors.InvalidRequest, "1 to 4096 workers"),
+        ({"workers": 2**40}, errors.InvalidRequest, "1 to 4096 workers"),
+        ({"workers": 4097}, errors.InvalidRequest, "1 to 4096 workers, not 4097"),
         ({"workers": 1, "name": "a/b"}, errors.InvalidRequest, "job name 'a/b'"),
         ({"workers": 1, "slots": 3}, errors.InvalidRequest, "power of two"),
         ({"workers": 1, "slots": -8}, errors.InvalidRequest, "power of two"),

@@ -13,6 +13,7 @@ from collective_harness import PORT as UDP_PORT
 from collective_harness import SHM_PORT, Fabric, running_fabric
 from counter_pages import counters_on, described, page
 from prometheus_client import Metric
+from soft_switch import wait_until
 
 import switchml
 from switchml.common.counter_table import FAULTS, PATH, PORT, PROCESS, RANK, THREAD
@@ -72,10 +73,16 @@ def check_values(families: list[Metric], counters: tuple[Counter, ...], values: 
 def test_an_agent_exports_what_the_table_says(fabric: Fabric) -> None:
     of_rank = (*RANK, *THREAD, *PROCESS, *PATH)
     with after_calls(fabric):
-        families = agent_page(fabric)
         handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[0].handle)
         assert handle is not None
         engine = fabric.engines[0]
+
+        def thread_times() -> list[Any]:
+            profile: dict[str, Any] = {**engine.profile(handle, 0)}
+            return [profile[counter.name] for counter in THREAD]
+
+        wait_until(lambda: thread_times() == thread_times(), "the rank's thread is idle")
+        families = agent_page(fabric)
         found = {**engine.status(handle), **engine.profile(handle, 0)}
     assert counters_on(families, "switchml_") == described(of_rank)
     stable = tuple(counter for counter in of_rank if counter.name not in ("send_ns", "receive_ns"))

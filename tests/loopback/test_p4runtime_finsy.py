@@ -37,6 +37,7 @@ async def test_pipeline_tables_and_entries(switch_process: SwitchProcess) -> Non
                 eth_src=0,
                 ipv4_src=0x0A000001,
                 udp_src=4000,
+                kind=1,
                 job=3,
                 worker=0,
                 secret=0x5EC2E7,

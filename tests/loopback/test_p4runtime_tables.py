@@ -143,7 +143,7 @@ class TestWrite:
         assert "direct table" in write_error(client, INSERT, member)[1]
 
     def test_a_batch_says_which_updates_failed(self, client: Client) -> None:
-        good, bad = rank_entry(rank=1), rank_entry(rank=2, action=("address_rank", 0, 1 << 32, 1))
+        good, bad = rank_entry(rank=1), rank_entry(rank=2, action=("address_rank", 0, 1 << 32, 1, 1))
         with pytest.raises(grpc.RpcError) as raised:
             client.write(update(INSERT, good), update(INSERT, bad), update(INSERT, good), update(INSERT, rank_entry(3)))
         errors = update_errors(raised.value)

@@ -54,6 +54,8 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
         comm.all_reduce(np.ones(30, np.float16))
         comm.broadcast(np.zeros(7, np.uint8), 0)
         comm.barrier()
+        comm.reduce_scatter(np.ones(60, np.float32), np.ones(30, np.float32))
+        comm.all_gather(np.ones(5, np.uint8), np.ones(10, np.uint8))
         both_done.wait(30)
         found = engine_profile(fabric, comm.rank)
         lasted = time.monotonic() - began  # the thread still counts a little after the end of the last call
@@ -64,19 +66,19 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
     # A rank measures a round trip if its packet was the last one that the result waited for.
     assert (sum(sum(found["round_trips_by_duration"]) for _, found in ranks) > 0) == (transport == "udp")
     for lasted, found in ranks:
-        assert found["calls"] == 7
-        assert found["bytes"] == 4 * (sum(sizes) + 50) + 2 * 30 + 7
+        assert found["calls"] == 9
+        assert found["bytes"] == 4 * (sum(sizes) + 50) + 2 * 30 + 7 + 4 * 60 + 10
         busy = found["quantize_ns"] + found["wait_ns"] + found["dequantize_ns"]
         assert 0 < busy <= lasted * 1e9
         assert found["quantize_ns"] > 0
         assert found["dequantize_ns"] > 0
         assert 0 < found["call_time_ns"] <= lasted * 1e9
         assert len(found["calls_by_duration"]) == BUCKETS
-        assert sum(found["calls_by_duration"]) == 7
+        assert sum(found["calls_by_duration"]) == 9
         latest = found["latest"]
-        assert [call["sequence"] for call in latest] == list(range(7))
-        assert [call["kind"] for call in latest] == [1, 1, 1, 7, 3, 8, 9]
-        assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 60, 7, 0]
+        assert [call["sequence"] for call in latest] == list(range(9))
+        assert [call["kind"] for call in latest] == [1, 1, 1, 7, 3, 8, 9, 256 + 1, 512 + 8]
+        assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 60, 7, 0, 240, 10]
         for call, following in zip(latest, [*latest[1:], None], strict=True):
             assert call["submitted"] <= call["begun"] <= call["answered"] <= call["ended"] <= found["taken_at"]
             parts = call["quantize_ns"] + call["wait_ns"] + call["dequantize_ns"]

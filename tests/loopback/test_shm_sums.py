@@ -8,14 +8,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from shm_process import ShmProcess
 from soft_switch import wait_until
 from softswitch_harness import LOCALHOST, Worker
 
-from switchml.dataplane.constants import Verdict
+from switchml.dataplane.constants import Flag, Verdict
 from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.wire import Packet
+from switchml.dataplane.wire import NO_FLAGS, Packet
 from switchml.host_agent._engine import Engine
 
 JOB = 9
@@ -24,7 +25,10 @@ SLOTS = 512  # enough for a burst of contributions to complete more sums than ar
 SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
 UDP, SHM = 1, 2
 ROUNDS = 10
+PHASES = 12
 DEADLINE = 10.0  # seconds
+
+Ints = npt.NDArray[np.int32]
 
 
 class Bench:
@@ -89,7 +93,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield running
 
 
-def values_of(rank: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def values_of(rank: int) -> Ints:
     return np.arange(VALUES, dtype=np.int32) * (rank + 1) + 1000 * rank
 
 
@@ -148,6 +152,87 @@ def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int
             np.testing.assert_array_equal(process.result(3), total)
         if udp:
             assert over_udp[0].receive().values == tuple(total.tolist())
+
+
+class Rank:
+    """One rank of a job, whose contributions travel over shared memory or UDP; all to slot 3."""
+
+    def __init__(self, bench: Bench, number: int, transport: ShmProcess | Worker) -> None:
+        self.bench, self.number, self.transport = bench, number, transport
+        self.results = 0
+
+    def contribute(self, phase: int, values: Ints | None) -> None:
+        if isinstance(self.transport, Worker):
+            flags = Flag.WITHOUT_VALUES if values is None else NO_FLAGS
+            words = () if values is None else tuple(values.tolist())
+            self.transport.send(Packet(JOB, self.number, 6 | phase & 1, phase, 1, words, len(words), 0, 3, flags=flags))
+        elif values is None:
+            self.transport.contribute_nothing(3, 3)
+        else:
+            self.transport.contribute(3, 3, values)
+
+    def result(self) -> tuple[int, int, int, tuple[int, ...]]:
+        """Return exponent, count, flags and values of the next result."""
+        if isinstance(self.transport, Worker):
+            packet = self.transport.receive()
+            return packet.exponent, packet.count, packet.flags & ~Flag.RETRANSMISSION, packet.values
+        self.results += 1
+        self.transport.wait_completed(self.results)
+        header = self.transport.result_header(3)
+        return *header, tuple(self.transport.result(3).tolist()) if header[1] else ()
+
+
+def ranks_over(bench: Bench, shm: int, udp: int) -> list[Rank]:
+    processes, workers = bench.ranks(shm, udp)
+    return [Rank(bench, number, transport) for number, transport in enumerate((*processes, *workers))]
+
+
+def contributed(bench: Bench) -> int:
+    """Return how many contributions were the first of their rank to a phase."""
+    counts = (
+        bench.switch.read_job_counter(JOB << 4 | verdict)[0] for verdict in (Verdict.AGGREGATED, Verdict.COMPLETED)
+    )
+    return sum(counts)
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize(("shm", "udp"), [(4, 0), (3, 1), (1, 3)])
+def test_results_are_those_of_packets(tmp_path: Path, shm: int, udp: int, faulty: bool) -> None:
+    """Test random contributions in random order, with and without values, against the same ones in packets.
+
+    If `faulty`, the last contributions over shared memory are lost, repeated and delayed.
+    """
+    generator = np.random.default_rng((shm, udp))
+    (tmp_path / "packets").mkdir()
+    with running_bench(tmp_path) as bench, running_bench(tmp_path / "packets") as packets:
+        ranks, reference = ranks_over(bench, shm, udp), ranks_over(packets, 0, shm + udp)
+        for phase in range(PHASES):
+            if faulty and phase == PHASES // 2:
+                bench.switch.set_faults(SHM, 0.1, 0.1, 0.1, 5)
+            share = generator.random()
+            for taken, number in enumerate(generator.permutation(shm + udp)):
+                values = generator.integers(-(2**31), 2**31, VALUES, np.int32) if generator.random() < share else None
+                for each in (ranks, reference):
+                    each[number].contribute(phase, values)
+                    so_far = phase * len(ranks) + taken + 1
+                    wait_until(lambda rank=each[0], so_far=so_far: contributed(rank.bench) == so_far, "it is taken")
+            assert [rank.result() for rank in ranks] == [rank.result() for rank in reference]
+
+
+def test_no_sum_is_written_to_memory_that_a_process_has_back(bench: Bench) -> None:
+    """Test values of a rank after the others have their result, because their entries lack this rank."""
+    shm, _ = bench.ranks(3, 0)
+    for rank in (0, 1):
+        key = (SHM, 0, LOCALHOST, shm[rank].connection, JOB, rank, 0, SLOT_MASK, 1)
+        bench.switch.set_worker(*key, 1 << rank, 0b011, 1, JOB)
+        shm[rank].contribute_nothing(3, 3)
+    for rank in (0, 1):
+        shm[rank].wait_completed(1)
+        shm[rank].write(3, values_of(rank))  # of the next contribution
+    shm[2].contribute(3, 3, values_of(2))
+    shm[2].wait_completed(1)
+    for rank in range(3):
+        np.testing.assert_array_equal(shm[rank].result(3), values_of(rank))
 
 
 def make_sums_wait(bench: Bench, shm: list[ShmProcess], udp: list[Worker]) -> None:

@@ -82,7 +82,7 @@ def test_a_resend_goes_to_who_asked(fabric: FrameFabric) -> None:
     fabric.hosts[1].waiting()
     again = replace(contribution(0, values=(7, 7, 7, 7)), flags=Flag.RETRANSMISSION, chunk=77)
     ranks[0].host.send(ranks[0].frame(again))
-    result = replace(again, kind=Kind.RESULT, exponent=101, check=3, values=(2, 4, 6, 8))
+    result = replace(again, kind=Kind.RESULT, exponent=101, check=3, chunk=9, values=(2, 4, 6, 8))
     assert fabric.settle(1) == [ranks[0].result(result)]
     assert fabric.hosts[2].waiting() == []
 

@@ -57,7 +57,8 @@ def test_a_resend_goes_to_who_asked(fabric: Harness) -> None:
     again = replace(contribution(0, values=(7, 7, 7, 7)), flags=Flag.RETRANSMISSION, chunk=77, check=1000)
     workers[0].send(again)
     fabric.settle()
-    assert workers[0].waiting() == [replace(again, kind=Kind.RESULT, exponent=101, check=3, values=(2, 4, 6, 8))]
+    result = replace(again, kind=Kind.RESULT, exponent=101, check=3, chunk=9, values=(2, 4, 6, 8))
+    assert workers[0].waiting() == [result]
     assert workers[1].waiting() == []
     assert fabric.verdicts(JOB)[Verdict.RESENT] == 1
 

@@ -251,7 +251,7 @@ def install_job(client: Client, workers: list[socket.socket]) -> None:
     ]
     for rank, worker in enumerate(workers):
         udp_port = worker.getsockname()[1]
-        address = ("address_rank", 0, 0x7F000001, udp_port)
+        address = ("address_rank", 0, 0x7F000001, udp_port, 1 << rank)
         updates.append(update(INSERT, table_entry("rank_table", {"job": 5, "rank": rank}, address)))
         updates.append(worker_update(INSERT, workers, rank, epoch=7))
     client.write(*updates)

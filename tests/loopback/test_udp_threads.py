@@ -98,7 +98,7 @@ def test_one_copy_for_agents_of_a_multicast_group(tmp_path: Path, threads: int, 
 def test_a_group_that_cannot_be_joined_is_refused() -> None:
     engine = Engine()
     with pytest.raises(OSError, match="cannot join the multicast group"):
-        engine.open_rank("127.0.0.1", "127.0.0.1", 1, 1, 0, 1, 1, 0, 64, 64, 0, "10.0.0.1")
+        engine.open_rank("127.0.0.1", "127.0.0.1", 1, 1, 0, 1, 1, 0, 64, 64, multicast_address="10.0.0.1")
 
 
 def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:

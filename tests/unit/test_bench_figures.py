@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchml.benchmarks import allreduce, loss, options, plots, report, results
+from switchml.benchmarks import allreduce, kernels, loss, options, plots, report, results
 from switchml.benchmarks.errors import MissingPackage, ResultFileError
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.summary import summarize
@@ -16,7 +16,15 @@ from switchml.benchmarks.turns import Task, Turn, calls_of, turn_of
 MIB = 1 << 20
 
 
-def turn(system: str, repetition: int, *seconds: float, workers: int = 2, size: int = MIB, tensors: int = 1) -> Turn:
+def turn(
+    system: str,
+    repetition: int,
+    *seconds: float,
+    workers: int = 2,
+    size: int = MIB,
+    tensors: int = 1,
+    element_type: str = "float32",
+) -> Turn:
     return Turn(
         system=system,
         workers=workers,
@@ -30,6 +38,7 @@ def turn(system: str, repetition: int, *seconds: float, workers: int = 2, size: 
         preemptions=2 * len(seconds),
         largest_error=1e-9,
         allowed_error=1e-7,
+        element_type=element_type,
     )
 
 
@@ -99,6 +108,7 @@ def test_calls_of_a_turn_suit_the_size() -> None:
 def test_commands_to_the_ranks() -> None:
     assert Task(4096, 1, 200).command == "all_reduce 1024 200 20"
     assert Task(4096, 1000, 3).command == "queue 1024 1000 3 1"
+    assert Task(4096, 1, 3, "int64", magnitude_bits=40).command == "all_reduce 512 3 1 int64 32 40"
 
 
 def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:
@@ -107,6 +117,7 @@ def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:
     answers = [used | daemons | {"seconds": [1.0, 4.0]}, used | {"seconds": [3.0, 2.0], "largest_error": 0.5}]
     found = turn_of(answers, "shm", Task(4096, 1, 2), 0)
     assert (found.seconds, found.slowest) == ((1.0, 4.0), (3.0, 4.0))
+    assert turn_of(answers, "shm", Task(4096, 1, 2, collective="broadcast"), 0).seconds == (3.0, 4.0)
     assert (found.cpu_seconds, found.wake_ups, found.preemptions, found.largest_error) == (1.0, 16, 7, 0.5)
 
 
@@ -127,6 +138,18 @@ def test_rows(measured: results.Result) -> None:
 def test_the_rate_of_queued_tensors_counts_all_of_them() -> None:
     [row] = summarize([turn("shm", 0, 0.5, size=4096, tensors=1000)], ["shm"], [])
     assert row.bytes_per_second == pytest.approx(4096 * 1000 / 0.5)
+
+
+def test_rows_of_int64_count_elements_of_eight_bytes(measured: results.Result) -> None:
+    [row] = summarize([turn("shm", 0, 0.032, size=64 * MIB, element_type="int64")], ["shm"], [])
+    assert row.elements_per_second == pytest.approx(8 * MIB / 0.032)
+    measured.machine["memory_bytes_per_second"] = 16e9
+    measured.rows = [dataclasses.asdict(row)]
+    measured.options |= {"element_type": "int64", "magnitude_bits": 40}
+    [table] = report.tables(measured)
+    assert table.title == "All-reduce of int64 with magnitudes below 2^40, 2 repetitions in turns"
+    cells = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (cells["Melem/s per worker"], cells["of the memory's limit"]) == ("262", "52%")
 
 
 def test_the_table_has_ratios_and_says_what_is_missing(measured: results.Result) -> None:
@@ -189,6 +212,22 @@ def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
     names = {"allreduce-size", "allreduce-workers", "allreduce-ratios"}
     assert {file.name for file in files} == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_kernels_are_drawn_by_type_with_the_best_instructions() -> None:
+    pytest.importorskip("matplotlib")
+    names = ("quantize float32", "quantize float32, streaming", "quantize_lanes 8 bfloat16", "pack_limb int64", "add")
+    rows = [kernels.Row("memcpy", "C library", {"65536": 40.0})]
+    sets = ("portable", "avx2")
+    rows += [kernels.Row(name, instructions, {"65536": 20.0}) for instructions in sets for name in names]
+    result = results.Result.of("kernels", kernels.Options([65536], 0.1), rows)
+    [(_, figure)] = plots._FIGURES["kernels"](result)
+    drawn = {panel.get_title(): [line.get_label() for line in panel.lines] for panel in figure.axes}
+    assert drawn == {
+        "float32, avx2": ["memcpy", "quantize float32"],
+        "bfloat16, avx2": ["memcpy", "quantize_lanes 8 bfloat16"],
+        "integers and sums, avx2": ["memcpy", "pack_limb int64", "add"],
+    }
 
 
 def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

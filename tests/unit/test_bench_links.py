@@ -18,7 +18,7 @@ from switchml.benchmarks.link_rows import (
     why_not_link_bound,
 )
 from switchml.benchmarks.turns import Task, Turn
-from switchml.benchmarks.workers.pattern import TYPES, Pattern, allowed_error
+from switchml.benchmarks.workers.pattern import PERIOD, TYPES, Pattern, allowed_error
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text
 
 MIB = 1 << 20
@@ -89,6 +89,10 @@ def test_bounds() -> None:
     assert ring_bound(25e6, 25e6, 2) == 1  # two workers send each other a half twice
     assert ring_bound(25e6, 25e6, 4) == 1.5
     assert ring_bound(25e6, 25e6, 64) == pytest.approx(2, rel=0.02)
+    assert ring_bound(25e6, 25e6, 4, "reduce_scatter") == ring_bound(25e6, 25e6, 4, "all_gather") == 0.75
+    assert ring_bound(25e6, 25e6, 4, "broadcast") == 1
+    assert in_network_bound(25e6, 25e6, 4, "scatter_and_gather") == 1.25
+    assert ring_bound(25e6, 25e6, 4, "scatter_and_gather") == 1.5
 
 
 @pytest.mark.parametrize(
@@ -177,6 +181,20 @@ def test_commands_to_the_ranks() -> None:
     assert Task(4096, 1, 1).command == "all_reduce 1024 1 1"
     assert Task(4096, 1, 1, "bfloat16").command == "all_reduce 2048 1 1 bfloat16 32"
     assert Task(4096, 1, 1, "float32", 16).command == "all_reduce 1024 1 1 float32 16"
+    assert Task(4096, 1, 1, collective="all_gather").command == "all_gather 1024 1 1"
+
+
+def test_the_pattern_of_a_part_and_of_one_rank() -> None:
+    """The check of a part knows its place, also beyond the period of the pattern, and the ranks' contributions."""
+    whole = np.zeros(PERIOD + 500, np.float32)
+    pattern = Pattern(1, 4, whole.size)
+    pattern.fill(whole, 0)
+    for first in (0, 700, PERIOD - 3, PERIOD + 100):
+        part = whole[first : first + 300]
+        assert pattern.largest_error(part, 0, first, of_rank=1) == 0
+        assert pattern.largest_error(part, 0, first, of_rank=2) > 0.1
+        assert pattern.largest_error(part, 0, first + 1, of_rank=1) > 0.1
+        assert pattern.largest_error(part * 5, 0, first) < 1e-5  # of 10 base values, of which rank 1 contributes 2
 
 
 @pytest.mark.parametrize("call", [0, 1, 2])

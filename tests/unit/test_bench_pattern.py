@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from switchml.benchmarks.workers import counters
-from switchml.benchmarks.workers.pattern import PERIOD, Pattern, allowed_error
+from switchml.benchmarks.workers.pattern import PERIOD, IntegerPattern, Pattern, allowed_error
 
 SIZES = [1, 1024, PERIOD, PERIOD + 5]
 
@@ -55,6 +55,41 @@ def test_chunks_in_each_others_place_are_found() -> None:
         moved = tensor.copy()
         moved[:chunk] = tensor[distance * chunk : (distance + 1) * chunk]
         assert not Pattern(0, 2, 4 * PERIOD).largest_error(moved, 0) <= allowed_error("gloo", 2)
+
+
+def summed_integers(world_size: int, elements: int, call: int, magnitude_bits: int) -> np.ndarray:
+    """Return the sum over all ranks modulo 2^64."""
+    total = np.zeros(elements, np.int64)
+    for rank in range(world_size):
+        tensor = np.empty(elements, np.int64)
+        IntegerPattern(rank, world_size, elements, magnitude_bits).fill(tensor, call)
+        total += tensor
+    return total
+
+
+@pytest.mark.parametrize("magnitude_bits", [1, 20, 40, 62, 63])
+def test_integers_have_the_magnitude_and_their_sum_is_exact(magnitude_bits: int) -> None:
+    elements = PERIOD + 5
+    pattern = IntegerPattern(2, 3, elements, magnitude_bits)
+    tensor = np.empty(elements, np.int64)
+    for call in (0, 1, 5):
+        pattern.fill(tensor, call)
+        # All bits are used, so that values take as many words as the magnitude says.
+        assert 2 ** (magnitude_bits - 1) <= tensor.max() < 2**magnitude_bits
+        assert -(2**magnitude_bits) < tensor.min() <= -(2 ** (magnitude_bits - 1))
+        assert pattern.largest_error(summed_integers(3, elements, call, magnitude_bits), call) == 0
+
+
+@pytest.mark.parametrize("elements", SIZES)
+def test_wrong_integers_are_found(elements: int) -> None:
+    pattern = IntegerPattern(0, 2, elements, 62)
+    right = summed_integers(2, elements, 3, 62)
+    for wrong in (summed_integers(2, elements, 2, 62), right + 1, right ^ np.int64(-(2**63))):
+        assert pattern.largest_error(wrong, 3) > allowed_error("switchml", 2, "int64")
+    for place in (0, elements // 2, elements - 1):
+        one_wrong = right.copy()
+        one_wrong[place] -= 1
+        assert pattern.largest_error(one_wrong, 3) == 1
 
 
 def test_the_bounds_are_those_of_the_documents() -> None:

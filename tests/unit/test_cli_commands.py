@@ -76,8 +76,9 @@ def test_all_commands_are_there() -> None:
             "bench jobs",
             "bench kernels",
             "bench memory",
+            "bench sparse",
         ),
-        *("bench python", "bench show"),
+        *("bench python", "bench simulate", "bench show"),
     }
 
 
@@ -154,11 +155,11 @@ def test_version(invoke) -> None:
     assert invoke("--version").stdout == f"switchml-ctl, version {VERSION}\n"
 
 
-@pytest.mark.parametrize("workers", ["0", "65", "-1"])
+@pytest.mark.parametrize("workers", ["0", "4097", "-1"])
 def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke) -> None:
     result = invoke("job", "start", f"--workers={workers}", "--json")
     assert result.exit_code == 2
-    assert f"1..64 workers, not {workers}" in result.stderr
+    assert f"1..4096 workers, not {workers}" in result.stderr
     assert json.loads(result.stdout)["exit_code"] == 2
 
 
@@ -180,7 +181,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("job", "start"), "Missing option '--workers'"),
         (("job", "start", "--workers", "2", "--detach"), "for jobs with a COMMAND"),
         (("job", "start", "--workers", "2", "--env", "NAME", "--", "true"), "'NAME' is not NAME=VALUE"),
-        (("job", "logs", "1", "--rank", "64"), "64 is not in the range"),
+        (("job", "logs", "1", "--rank", "4096"), "4096 is not in the range"),
         (("completion", "csh"), "csh"),
         (("job", "stop"), "give a JOB or --all"),
         (("job", "stop", "1", "--all"), "give a JOB or --all"),
@@ -191,6 +192,10 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("bench", "loss", "--shares", "100%"), "must be below 1"),
         (("bench", "loss", "--size", "1KiB,2KiB"), "one size"),
         (("bench", "kernels", "--sizes", "4KiB"), "at least 8 KiB"),
+        (("bench", "sparse", "--overlap", "some"), "'some' is not one of random, all, none"),
+        (("bench", "sparse", "--values", "4096"), "'4096' is not a number of values from 1 to 2048"),
+        (("bench", "sparse", "--densities", "2"), "2 is outside 0..1"),
+        (("bench", "sparse", "--size", "64KiB", "--block", "96"), "not a whole number of blocks of 96"),
         (("nonsense",), "No such command"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchml.commands.events import Events, FollowedEvents
-from switchml.commands.job import JobLogs, JobReady, Jobs, JobWatch
+from switchml.commands.job import JobFound, JobLogs, JobReady, Jobs, JobWatch
 from switchml.commands.rendering import JsonRenderer, TextRenderer
 from switchml.commands.result import Rendered, Result
 from switchml.commands.switch import Agents
@@ -63,6 +63,20 @@ def test_a_job_that_is_watched_is_a_line_for_each_state_and_in_json_its_end() ->
     watch = JobWatch(iter(states()))
     assert json.loads(JsonRenderer().rendered(watch))["state"] == "FAILED"
     assert watch.exit_status == 3
+
+
+def test_a_job_on_a_tree_is_shown_with_its_switches() -> None:
+    job = pb.Job(name="digits", id=7, workers=3, epoch=2, values_per_packet=64, state=pb.JOB_STATE_RUNNING)
+    for name, upstream in (("core", ""), ("s1", "core"), ("l1", "s1"), ("l2", "s1"), ("s2", "core")):
+        job.switches.add(switch=name, upstream=upstream, slot_base=64, slots=32, epoch=2)
+    for number, switch in enumerate(("l1", "s2", "l1")):
+        job.ranks.add(rank=number, agent=f"a{number}", switch=switch)
+    shown = TextRenderer().rendered(JobFound(job))
+    assert "3 workers on a tree of 5 switches, slots 64-95, 64 values a packet, epoch 2" in shown
+    drawn = ["core", "├─ s1", "│  ├─ l1: ranks 0, 2", "│  └─ l2", "└─ s2: ranks 1"]
+    assert "\n".join(drawn) in shown
+    assert "a1 at s2" in shown
+    assert "switch core: " in shown
 
 
 class Terminal(io.StringIO):

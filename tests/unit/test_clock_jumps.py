@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
 import pytest
 
 from switchml.common.clock import TEST_VARIABLE, chosen_clock, stood_still
-from switchml.controller.store.lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
+from switchml.controller.store.lock import BEAT_SECONDS, LEASE_SECONDS, Leader, StoreLock, Watch
 
 STEP = 0.2
 
@@ -45,8 +46,19 @@ def test_a_standby_takes_over_from_a_dead_leader_and_from_no_other(tmp_path: Pat
     while watch.stalled() is None:  # it sends no more heartbeats
         clock.now += STEP
         steps += 1
+    assert watch.stalled() == Leader(path.stat().st_ino, os.getpid())
     assert LEASE_SECONDS - STEP <= steps * STEP <= LEASE_SECONDS + 3 * STEP
     leader.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"00000000000000000007\n"])
+def test_a_lock_file_need_not_tell_the_leader(tmp_path: Path, content: bytes) -> None:
+    path, clock = tmp_path / "lock", WrongClock(0)
+    path.write_bytes(content)
+    watch = Watch(path, STEP, clock)
+    while (stalled := watch.stalled()) is None:
+        clock.now += STEP
+    assert stalled == Leader(path.stat().st_ino, None)
 
 
 def test_what_counts_as_standing_still() -> None:

@@ -15,8 +15,8 @@ def test_what_is_allowed(workers: int, name: str, slots: int):
 @pytest.mark.parametrize(
     ("workers", "name", "slots", "words"),
     [
-        (0, "", 0, "1 to 64 workers, not 0"),
-        (65, "", 0, "1 to 64 workers, not 65"),
+        (0, "", 0, "1 to 4096 workers, not 0"),
+        (4097, "", 0, "1 to 4096 workers, not 4097"),
         (1, "a b", 0, "job name 'a b'"),
         (1, "x" * 65, 0, "1 to 64 of"),
         (1, "ä", 0, "job name"),

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from switchml.common.switch_trees import ParentLink
 from switchml.controller.config import load_config
 from switchml.controller.errors import ConfigError
 
@@ -160,3 +161,48 @@ def test_what_is_refused(tmp_path: Path, text: str, words: str):
 def test_a_file_that_is_not_there(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_config(tmp_path / "nothing")
+
+
+LEAF = """
+[[switches]]
+name = "{name}"
+target = "soft"
+p4runtime = "127.0.0.1:9560"
+address = "10.0.0.2"
+mac = "02:00:00:00:00:0{port}"
+parent = {{switch = "{parent}", port = {port}, uplink = 9}}
+"""
+
+
+def leaf(name: str = "l1", parent: str = "s1", port: int = 1) -> str:
+    return LEAF.format(name=name, parent=parent, port=port)
+
+
+def test_parents(tmp_path: Path):
+    config = load(tmp_path, SWITCH + leaf() + leaf("l2", port=2))
+    assert [one.parent for one in config.switches] == [None, ParentLink("s1", 1, 9), ParentLink("s1", 2, 9)]
+    # Any number of peers can be at a UDP port, which has no MAC address.
+    load(tmp_path, (SWITCH + leaf() + leaf("l2")).replace("mac", "# mac"))
+    load(tmp_path, "[controller]\ntree_levels = 2\n" + SWITCH + leaf())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (leaf(), "switch 'l1': its parent 's1' is not one of l1"),
+        (leaf("a", "b") + leaf("b", "a", 2), "switches are each other's parents: a -> b -> a"),
+        (SWITCH + leaf() + leaf("l2"), "port 1 of switch s1 leads to switch l1 and to switch l2"),
+        (SWITCH + leaf() + leaf("l2", "l1", 9), "port 9 of switch l1 leads to switch s1 and to switch l2"),
+        ("[controller]\ntree_levels = 1\n" + SWITCH + leaf(), "the tree l1 -> s1 has 2 levels of switches, and 1 are"),
+        ("[controller]\ntree_levels = 9\n", "tree_levels is 9 and must be 1 to 8"),
+        (SWITCH + leaf() + "values_per_packet = 64", "switch s1 has 256 values per packet and switch l1 has 64"),
+        (SWITCH + leaf(port=0), "port is 0 and must be 1 to"),
+        (SWITCH + leaf().replace("uplink = 9", "uplink = 0"), "uplink is 0 and must be 1 to"),
+        (SWITCH + leaf().replace("uplink = 9", "up = 9"), "parent: unknown key 'up'"),
+        (SWITCH + leaf().replace(", uplink = 9", ""), "parent: uplink missing"),
+        (SWITCH + 'parent = [{switch = "a"}, {switch = "b"}]', "2 parents are given for one switch"),
+    ],
+)
+def test_parents_that_are_refused(tmp_path: Path, text: str, words: str):
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path, text)

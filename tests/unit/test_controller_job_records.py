@@ -1,10 +1,11 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from switchml.controller import version
-from switchml.controller.drivers import JobTables
+from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.errors import InvalidRequest, VersionMismatch
 from switchml.controller.northbound.views import job_view
 from switchml.controller.proto import switchml_pb2 as pb
@@ -64,13 +65,22 @@ def test_tables_of_a_job():
     assert (tables.slot_value, tables.slot_mask, tables.group, tables.epoch) == (128, 0xFFC0, 7, 9)
 
 
-def test_each_switch_of_a_job_holds_the_ranks_that_hang_on_it():
+def test_each_switch_of_a_job_has_its_ranks_and_the_switches_below():
+    """Test a tree whose ranks are on a leaf and on the switch above it; on each they are numbered from 0."""
     job = make(JobState.READY)
-    other = JobSwitch("other", 9, 64, 32, 7)
-    job.switches.append(other)
-    job.ranks.append(Rank(1, "b", "i", "h", "/s", 5, "02:00:00:00:00:08", "other", address="10.0.0.8", udp_port=5))
-    assert [[port.rank for port in job.tables(place).ranks] for place in job.switches] == [[0], [1]]
-    assert job.switch_names == "leaf, other"
+    spine, leaf = JobSwitch("spine", 9, 64, 32, 7), replace(job.switches[0], upstream="spine")
+    job.switches = [spine, leaf]
+    job.ranks.append(Rank(1, "b", "i", "h", "/s", 5, "02:00:00:00:00:08", "spine", address="10.0.0.8", udp_port=5))
+    job.ranks.append(Rank(2, "c", "i", "h", "/s", 6, "02:00:00:00:00:0a", "leaf", address="10.0.0.7", udp_port=6))
+    assert job.children("spine") == [leaf]
+    assert [job.wire_worker(rank) for rank in job.ranks] == [0, 0, 1]
+    assert job.wire_number(leaf) == 1
+    parent, child = ParentPort(9, 1, 2, number=1, named=(0, 1)), RankPort(1, 3, 4, 5, 6)
+    above, below = job.tables(spine, children=[child]), job.tables(leaf, parent=parent)
+    assert [(port.rank, port.port) for port in above.ranks] == [(0, 5), (1, 3)]
+    assert [(port.rank, port.port) for port in below.ranks] == [(0, 3), (1, 6)]
+    assert (above.parent, below.parent) == (None, parent)
+    assert job.switch_names == "spine, leaf"
 
 
 @pytest.mark.parametrize(("base", "slots"), [(0, 2), (512, 512), (0, 32768), (32766, 2)])
@@ -95,7 +105,7 @@ def test_message_says_everything():
 def test_contributions_are_what_was_added():
     verdicts = dict.fromkeys(Verdict, 0) | {Verdict.AGGREGATED: 30, Verdict.COMPLETED: 10, Verdict.DUPLICATE: 2}
     assert counters_by_name(verdicts) == {
-        "aggregated": 30, "completed": 10, "resent": 0, "duplicate": 2, "stale": 0, "wrong_epoch": 0,
+        "aggregated": 30, "completed": 10, "resent": 0, "duplicate": 2, "stale": 0, "wrong_epoch": 0, "forwarded": 0,
         "contributions": 40, "results": 10,
     }  # fmt: skip
 

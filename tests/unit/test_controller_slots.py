@@ -1,9 +1,14 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recording_driver import RecordingDriver
 
-from switchml.controller.admission.slots import SlotAllocator
+from switchml.controller.admission.slots import SlotAllocator, SlotPools
+from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers import Capabilities
 from switchml.controller.errors import NoRoom
+from switchml.controller.records import JobSwitch
+from switchml.controller.switches import ManagedSwitch
 
 
 def test_ranges_are_aligned_and_lowest_first():
@@ -45,6 +50,43 @@ def test_a_size_that_is_no_power_of_two():
     for base in (0, 64, 96):
         slots.free(base)
     assert (slots.free_slots, slots.largest_free_range) == (100, 64)
+
+
+def pools_of(*sizes: int) -> tuple[SlotPools, list[ManagedSwitch]]:
+    switches = [
+        ManagedSwitch(
+            SwitchConfig(name=f"s{number}", target="soft", address="127.0.0.1", p4runtime="x:1", slots=size),
+            SoftDriver(size),
+        )
+        for number, size in enumerate(sizes)
+    ]
+    return SlotPools(), switches
+
+
+class SoftDriver(RecordingDriver):
+    def __init__(self, slots: int) -> None:
+        super().__init__([])
+        self.slots = slots
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(values_per_packet=64, slots=self.slots)
+
+
+def test_a_range_that_is_free_on_all_switches():
+    pools, switches = pools_of(64, 128, 64)
+    pools.of(switches[0]).reserve(0, 16)
+    pools.of(switches[1]).reserve(16, 8)
+    pools.of(switches[2]).reserve(32, 8)
+    assert pools.allocate(switches, 8) == 24
+    assert [pools.of(switch).free_slots for switch in switches] == [40, 112, 48]
+    assert pools.allocate(switches, 16) == 48
+    with pytest.raises(NoRoom, match="no such range is free on all switches of the tree") as caught:
+        pools.allocate(switches, 16)
+    assert "s1: 96 of 128 free, the largest free range has 64" in caught.value.message
+    assert caught.value.figures == {"slots_asked": "16", "slots_free": "24", "largest_free_range": "16"}
+    pools.free([JobSwitch(switch.name, 1, 48, 16, 1) for switch in switches])
+    assert pools.allocate(switches, 16) == 48
 
 
 def test_an_odd_last_index_is_never_given():

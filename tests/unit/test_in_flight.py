@@ -36,6 +36,23 @@ def test_a_refused_call_claims_nothing() -> None:
     in_flight.claim([(20, 10)], "third")
 
 
+def test_memory_may_be_read_by_several_calls_but_not_written_meanwhile() -> None:
+    ended: set[str] = set()
+    in_flight = memory(ended)
+    in_flight.claim([(0, 10)], "first", [(100, 50)])
+    in_flight.claim([(10, 10)], "second", [(100, 50), (20, 0)])
+    in_flight.claim([(200, 10)], "in place", [(200, 50)])
+    for ranges, reads in (([(149, 1)], []), ([], [(5, 1)]), ([(300, 5)], [(19, 1)]), ([(300, 5), (240, 1)], [])):
+        with pytest.raises(ValueError, match="has not ended"):
+            in_flight.claim(ranges, "third", reads)
+    in_flight.claim([(300, 5)], "third")  # the refused calls have claimed nothing
+    in_flight.release([(0, 10)], "first")
+    with pytest.raises(ValueError, match="has not ended"):
+        in_flight.claim([(120, 5)], "fourth")
+    ended.add("second")
+    in_flight.claim([(120, 5)], "fourth")
+
+
 def test_like_a_set_of_addresses() -> None:
     rng = random.Random(4)
     ended: set[str] = set()

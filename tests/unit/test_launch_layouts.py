@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from switchml.common.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
 from switchml.launch.layouts import layout_of, resolve
@@ -27,7 +28,7 @@ def test_the_embedded_fabric_sends_no_results_by_ip_multicast(tmp_path: Path) ->
     """Results are not sent by multicast, because every user of the machine could join the group and read them."""
     options = resolve(FabricOptions(agents=3, transport="udp"))
     ready = {"grpc": "unix:/run/p4runtime.sock", "ports": {"1": {"address": "127.0.0.1", "udp_port": 48864}}}
-    table = layout_of(options, tmp_path, tmp_path).switch_table(ready)
+    table = layout_of(options, tmp_path, tmp_path).switch_table("switch-0", ready)
     assert not [name for name in table if "multicast" in name]
 
 
@@ -56,11 +57,43 @@ def test_the_target_may_stand_in_the_file_and_the_option_comes_first(tmp_path: P
         (FabricOptions(switch="bmv2", values=128), "compiled for 64 and 256"),
         (FabricOptions(switch="bmv2", slots=512), "the P4 program for bmv2 has 2048"),
         (FabricOptions(switch="bmv2", drop=0.1), "switchml-ctl switch loss"),
+        (FabricOptions(racks=3, agents=2), "2 agents for 3 racks"),
+        (FabricOptions(racks=2, transport="shm"), "shares no memory with them"),
+        (FabricOptions(racks=2, switch="soft", topology="t.yaml"), "omit --racks"),
     ],
 )
 def test_options_that_do_not_go_together(options: FabricOptions, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         resolve(options)
+
+
+def test_targets_of_a_tree_can_differ(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    content = topology.racks(2, 4, "soft").as_dict()
+    content["switches"][0]["target"] = "bmv2"
+    path.write_text(yaml.safe_dump(content))
+    mixed = resolve(FabricOptions(topology=str(path)))
+    assert (mixed.switch, mixed.values, mixed.slots) == ("", 64, 8192)
+    assert resolve(mixed) == mixed
+    with pytest.raises(ConfigurationError, match="compiled for 64 and 256"):
+        resolve(FabricOptions(topology=str(path), values=128))
+
+
+def test_racks_have_a_switch_each() -> None:
+    assert resolve(FabricOptions(racks=2, switch="soft")).workers == 8
+    assert resolve(FabricOptions(racks=2, switch="bmv2", workers=4)).values == 64
+
+
+def test_racks_of_the_embedded_fabric(tmp_path: Path) -> None:
+    options = resolve(FabricOptions(racks=2, agents=3))
+    assert (options.transport, options.agents, resolve(FabricOptions(racks=2)).agents) == ("udp", 3, 2)
+    layout = layout_of(options, tmp_path, tmp_path)
+    assert [place.name for place in layout.switches()] == ["spine", "leaf1", "leaf2"]
+    ready = {"grpc": "unix:/run/s.sock", "ports": {"1": {"address": "127.0.0.1", "udp_port": 48864}}}
+    assert "parent" not in layout.switch_table("spine", ready)
+    assert layout.switch_table("leaf2", ready)["parent"] == {"switch": "spine", "port": 1, "uplink": 1}
+    where = [place.command[place.command.index("--switch") + 1] for place in layout.agents()]
+    assert where == ["leaf1", "leaf1", "leaf2"]
 
 
 def test_packets_must_fit_into_the_links(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_the_file_may_be_named_by_a_variable(config_file: Path) -> None:
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) -> None:
     texts = {"controller": "h:1", "run_dir": "/x", "job.switch": "leaf", "tls": "/certs"}
-    texts |= {"fabric.switch": "bmv2", "fabric.topology": "/t.yaml", "fabric.transport": "udp"}
+    texts |= {"fabric.switch": "bmv2", "fabric.topology": "/t.yaml", "fabric.transport": "udp", "fabric.racks": "2"}
     value = texts.get(key.name, "1")
     assert load(environment={key.variable: value, "XDG_CONFIG_HOME": str(tmp_path)}) is not None
     path = tmp_path / "config.toml"
     table, _, name = key.name.rpartition(".")
-    text = value if value == "1" else f'"{value}"'
+    text = value if value.isdigit() else f'"{value}"'
     path.write_text((f"[{table}]\n" if table else "") + f"{name} = {text}\n")
     from_file = load(config_file=path, environment={"XDG_RUNTIME_DIR": "/r"})
     from_variable = load(environment={key.variable: value, "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": str(tmp_path)})

@@ -121,6 +121,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
             ("eth_src", 48),
             ("ipv4_src", 32),
             ("udp_src", 16),
+            ("kind", 8),
             ("job", 16),
             ("worker", 8),
             ("secret", 32),
@@ -136,20 +137,27 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     assert {action.alias: [(p.name, p.bitwidth) for p in action.params] for action in schema.actions} == {
         "NoAction": [],
         "admit": [("worker_bit", 64), ("job_mask", 64), ("epoch", 16), ("group", 16)],
+        "admit_below": [("worker_bit", 64), ("job_mask", 64), ("epoch", 16), ("group", 16)],
+        "admit_parent": [("job_mask", 64), ("epoch", 16), ("group", 16), ("completed_here", 1)],
         "describe_job": [("slot_value", 16), ("slot_mask", 16)],
         "set_switch_address": [("mac", 48), ("ip", 32)],
         "forward": [("port", 9)],
         "flood": [("group", 16)],
         "drop_no_route": [],
-        "address_rank": [("eth_dst", 48), ("ipv4_dst", 32), ("udp_dst", 16)],
+        "address_rank": [("eth_dst", 48), ("ipv4_dst", 32), ("udp_dst", 16), ("ranks", 64)],
         "lose": [("threshold", 32)],
     }
     assert {tables[name].actions["lose"].id for name in ("loss_ingress_table", "loss_egress_table")} == {
         schema.actions["lose"].id
     }, "one action for both directions"
-    assert [(a.name, a.body) for a in tables["worker_table"].annotations] == [
-        ("switchml_values_per_packet", str(variant.values))
-    ]
+    annotations = {a.name: a.body for a in tables["worker_table"].annotations}
+    streamed = {"switchml_streamed": None} if variant.values <= 128 else {}
+    of_all = {
+        "switchml_values_per_packet": str(variant.values),
+        "switchml_owned_results": None,
+        "switchml_leaf": None,
+    }
+    assert annotations == {**of_all, **streamed}
     counters = {counter.alias: counter.size for counter in schema.counters}
     assert counters == {"drop_counter": 32, "job_counter": 16 * PROTOCOL_MAX_JOBS}
     assert max(DropReason) < counters["drop_counter"]
@@ -159,11 +167,11 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     assert direct_counter.alias == "worker_counter"
 
     registers = {r["preamble"]["alias"]: r for r in _registers(schema)}
-    state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_filled", "slot_exponent", "slot_check"]
+    state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_filled", "slot_exponent", "slot_check", "slot_next"]
     assert [*registers] == state + [f"lane_{i}" for i in range(variant.values)]
     assert {r["size"] for r in registers.values()} == {4096}
     widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]
-    assert widths == [16, 32, 64, 1, 16, 32] + [32] * variant.values
+    assert widths == [16, 32, 64, 1, 16, 32, 32] + [32] * variant.values
 
 
 def _registers(schema: P4Schema) -> list[dict[str, Any]]:

@@ -26,21 +26,26 @@ Situation = tuple[str, bool, bool]
 SITUATIONS: list[Situation] = list(itertools.product(PHASE_PREDICATES, (False, True), (False, True)))
 
 
-def decisions_of_p4(source: str) -> dict[Situation, str]:
-    """Return the verdict of each situation by decision_table, which is that of the first matching entry."""
-    # An entry may begin with the conditions under which the table is applied.
-    entry = re.compile(r"^\s*\((?:1, VERDICT_NONE, )?(PHASE_\w+), (\w), (\w)\): \w+\((VERDICT_\w+)", re.MULTILINE)
-    entries = entry.findall(source)
-    assert len(entries) == len(re.findall(r"^\s*\(.*\): \w+\(", source, re.MULTILINE)) == 7
-    decisions = {}
-    for predicate, seen, full in SITUATIONS:
-        matching = (
-            verdict
-            for of_predicate, of_seen, of_full, verdict in entries
-            if of_predicate == predicate and of_seen in ("_", str(int(seen))) and of_full in ("_", str(int(full)))
-        )
-        decisions[predicate, seen, full] = next(matching)
-    return decisions
+def decisions_of_p4(source: str, full_below: bool = False) -> dict[Situation, str]:
+    """Return the verdict of each situation by decision_table, which is that of the first matching entry.
+
+    With ``full_below`` only the RESULT of the switch's parent is missing.
+    """
+    # Every entry begins with the conditions under which the table is applied.
+    entry = r"^\s*\(1, VERDICT_NONE, (PHASE_\w+), (\w), (\w), (\w)\): \w+\((VERDICT_\w+)"
+    entries = re.findall(entry, source, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^\s*\(1, VERDICT_NONE", source, re.MULTILINE)) == 12
+    return {situation: _first_match(entries, situation, full_below) for situation in SITUATIONS}
+
+
+def _first_match(entries: list[tuple[str, ...]], situation: Situation, full_below: bool) -> str:
+    predicate, *conditions = (*situation, full_below)
+    wanted = [("_", str(int(condition))) for condition in conditions]
+    return next(
+        verdict
+        for of_predicate, *columns, verdict in entries
+        if of_predicate == predicate and all(column in values for column, values in zip(columns, wanted, strict=True))
+    )
 
 
 def decisions_of_model(source: str) -> dict[Situation, str]:
@@ -60,6 +65,18 @@ def test_the_model_decides_as_the_p4_program_does() -> None:
     p4 = decisions_of_p4((COMMON / "slot_decision.p4").read_text(encoding="utf-8"))
     model = decisions_of_model((MODEL / "decision.pml").read_text(encoding="utf-8"))
     assert model == p4
+
+
+def test_a_switch_forwards_what_the_model_forwards() -> None:
+    tree = (MODEL / "tree.pml").read_text(encoding="utf-8")
+    assert "#define FORWARDS ((verdict == VERDICT_AGGREGATED || verdict == VERDICT_DUPLICATE) && IS_FULL_BELOW)" in tree
+    source = (COMMON / "slot_decision.p4").read_text(encoding="utf-8")
+    without, below = decisions_of_p4(source), decisions_of_p4(source, full_below=True)
+    for situation in SITUATIONS:
+        if situation[2]:
+            continue  # not full and full below at a time
+        forwards = without[situation] in ("VERDICT_AGGREGATED", "VERDICT_DUPLICATE")
+        assert below[situation] == ("VERDICT_FORWARDED" if forwards else without[situation])
 
 
 def test_a_changed_decision_is_noticed() -> None:
@@ -124,6 +141,8 @@ def test_table() -> None:
     [
         Case("ours", "aggregation", 2, 1, 3),
         Case("nothing resent", "aggregation", 2, 1, 3, ("NO_RESEND",), "stuck"),
+        Case("sparse", "aggregation", 2, 1, 3, ("BLOCKS=2",)),
+        Case("sparse, chunk kept", "aggregation", 2, 1, 3, ("BLOCKS=2", "CHUNK_KEPT"), "wrong_chunk"),
         Case("nothing resent, LTL", "liveness", 2, 1, 2, ("NO_RESEND",), STARVATION),
         Case("packets", "window", 2, 3, 2, ("PACKETS",), DEADLOCK),
     ],

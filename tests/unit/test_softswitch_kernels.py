@@ -12,8 +12,9 @@ from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKE
 from switchml.dataplane.softswitch._native import kernels
 
 AVAILABLE = kernels.instructions()
+MOST = PROTOCOL_MAX_WORKERS + 1  # buffers: those of the ranks, and the slot's memory
 
-examples = settings(max_examples=60, deadline=None)
+examples = settings(max_examples=60)
 lengths = st.integers(0, 70) | st.sampled_from([255, 256, PROTOCOL_MAX_VALUES])
 seeds = st.integers(0, 2**32 - 1)
 
@@ -53,13 +54,27 @@ def test_add(instructions: str, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("instructions", AVAILABLE)
 @examples
-@given(lengths, st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS), st.booleans(), seeds)
-def test_sum(instructions: str, count: int, source_count: int, streaming: bool, seed: int) -> None:
+@given(
+    lengths,
+    st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS),
+    st.sampled_from([0, 0, 1, 3, 7]),
+    st.sampled_from([0, 0, 1, 3, PROTOCOL_MAX_WORKERS]),
+    st.booleans(),
+    seeds,
+)
+def test_sum(
+    instructions: str, count: int, source_count: int, other_count: int, kept: int, streaming: bool, seed: int
+) -> None:
+    """Test that the other sources and all other buffers get the sum of the sources."""
+    kept = min(kept, source_count)
     generator = np.random.default_rng(seed)
     sources = [random_numbers(generator, count) for _ in range(source_count)]
     buffers = [wire_words(source) for source in sources]
-    kernels.sum_in_place(instructions, buffers, 256, streaming)
-    for buffer in buffers:
+    others = [wire_words(random_numbers(generator, count)) for _ in range(min(other_count, MOST - source_count))]
+    kernels.sum_buffers(instructions, buffers, others, 256, streaming, kept)
+    for buffer, source in zip(buffers[:kept], sources, strict=False):
+        np.testing.assert_array_equal(numbers_of(buffer), source)
+    for buffer in (*buffers[kept:], *others):
         np.testing.assert_array_equal(numbers_of(buffer), np.sum(sources, axis=0, dtype=np.uint32))
 
 
@@ -69,7 +84,9 @@ def test_what_does_not_fit_is_refused() -> None:
         kernels.add("portable", words, words[:60], 16)
     with pytest.raises(ValueError, match="multiple of 64 bytes"):
         kernels.add("portable", words[4:], words[4:], 16)
-    with pytest.raises(ValueError, match="1 to 64 buffers"):
-        kernels.sum_in_place("portable", [], 16)
+    with pytest.raises(ValueError, match="1 to 65 buffers"):
+        kernels.sum_buffers("portable", [], [words], 16)
+    with pytest.raises(ValueError, match="more than the number of sources"):
+        kernels.sum_buffers("portable", [words], [], 16, kept=2)
     with pytest.raises(ValueError, match='no instructions called "mmx"'):
         kernels.add("mmx", words, words, 16)

@@ -32,6 +32,7 @@ def test_sizes_are_checked() -> None:
         ("slot_bitmap", 0xFFFFFFFFFFFFFFFF),
         ("slot_exponent", 0xFFFF),
         ("slot_check", 0xFFFFFFFF),
+        ("slot_next", 0xFFFFFFFF),
         ("lane_0", 0xFFFFFFFF),
         ("lane_3", 0xFFFFFFFF),
     ],

@@ -113,6 +113,8 @@ def test_fingerprints_tell_calls_apart() -> None:
         Call(0, "broadcast", "", None, 0),
         Call(0, "broadcast", "", None, 1),
         Call(0, "barrier", "", None, 0),
+        Call(0, "reduce_scatter", "sum", None, 0),
+        Call(0, "all_gather", "", None, 0),
     ]
     assert len({call.fingerprint for call in calls}) == len(calls)
     assert Call(0, "barrier", "", None, 0).fingerprint == Call(9, "barrier", "", None, 0).fingerprint

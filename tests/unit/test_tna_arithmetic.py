@@ -21,7 +21,7 @@ from switchml.dataplane.wire import Packet
 EPOCHS = (1, 2)
 PHASES = (0, 1, 2, 3)
 LANES = 4  # all cases of these lanes are tried; random sequences and the packet tests try the others
-OTHER = Half(9, 9, 9, 9, 9)
+OTHER = Half(9, 9, 9, 9, 9, 9)
 LEFTOVER = 0x5A5A5A5A  # the content of a field that was never set, for lanes that the program does not fetch
 
 
@@ -82,14 +82,16 @@ def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, 
         slot = {"phase_predicate": PHASE_PREDICATES[predicate], "seen": bit}
         expected = [decision.verdict] + ([] if decision.drop is None else [decision.drop])
         # Only for packets that were admitted and have the job's epoch.
-        _, arguments = run_table(program(), "decision_table", admitted=1, verdict=0, full=int(full), **slot)
-        assert list(arguments) == expected
-        for table in ("slot_exponent.register_table", "slot_check.register_table"):
-            assert run_table(program(), table, **slot)[0] in SUM_ACTIONS[decision.sums]
+        decide = partial(run_table, program(), "decision_table", admitted=1, verdict=0, full=int(full), **slot)
+        assert list(decide(full_below=0)[1]) == expected
+        if not full and predicate is not PhasePredicate.STALE:  # then the sum goes to the parent, if there is one
+            assert list(decide(full_below=1)[1]) == [Verdict.FORWARDED]
+        for register in ("slot_exponent", "slot_check", "slot_next"):
+            assert run_table(program(), f"{register}.register_table", **slot)[0] in SUM_ACTIONS[decision.sums]
         for lane in range(0, values_per_packet(program()), 2):
             table = f"lanes_table_{lane}"
             run = partial(run_table, program(), table, **slot)
-            # Values are summed like exponent and check, except the first values of a phase.
+            # Values are combined like exponent, check and chunk, except the first values of a phase.
             assert run(has_values=1, filled_before=1)[0] in SUM_ACTIONS[decision.sums]
             first = "NoAction" if predicate is PhasePredicate.STALE else "overwrite"
             assert run(has_values=1, filled_before=0)[0] == first
@@ -97,6 +99,31 @@ def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, 
             reads = predicate is PhasePredicate.SAME
             assert run(has_values=0, filled_before=1)[0] == ("fetch" if reads else "NoAction")
             assert run(has_values=0, filled_before=0)[0] == "NoAction"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_const_entries_let_a_result_of_the_parent_replace_the_sum_once(again: bool) -> None:
+    slot = {"phase_predicate": 4, "seen": 1 << 31 if again else 0}  # common/types.p4
+    duplicate = [Verdict.DUPLICATE, DropReason.DUPLICATE]
+    for full, first in ((0, Verdict.AGGREGATED), (1, Verdict.COMPLETED)):
+        state = {"admitted": 1, "verdict": 0, "full": full, "full_below": 0}
+        _, arguments = run_table(program(), "decision_table", **state, **slot)
+        assert list(arguments) == (duplicate if again else [first])
+    changes = "NoAction" if again else "overwrite"
+    for register in ("slot_exponent", "slot_check", "slot_next"):
+        assert run_table(program(), f"{register}.register_table", **slot)[0] == changes
+    for lane in range(0, values_per_packet(program()), 2):
+        run = partial(run_table, program(), f"lanes_table_{lane}", filled_before=0, **slot)
+        assert (run(has_values=1)[0], run(has_values=0)[0]) == (changes, "NoAction")
+
+
+@pytest.mark.parametrize(
+    ("has_parent", "missing", "marks"),
+    [(0, 0, (1, 0)), (0, 1 << 31, (0, 0)), (1, 1 << 31, (1, 0)), (1, 0, (0, 1)), (1, 1, (0, 0)), (1, 3 << 30, (0, 0))],
+)
+def test_const_entries_tell_what_is_missing(has_parent: int, missing: int, marks: tuple[int, int]) -> None:
+    found = run_table(program(), "missing_table", has_parent=has_parent, bitmap=missing)
+    assert found == ("mark", marks)
 
 
 # ---- every state and every packet ------------------------------------------------------------------------------------
@@ -107,7 +134,7 @@ def stored_halves(job: Job, values: int) -> Iterator[Half]:
     pattern = tuple((0xFFFFFFF0 + 7 * lane) & 0xFFFFFFFF for lane in range(values))
     states = itertools.product((0, *EPOCHS), PHASES, range(job.mask + 1), (0, 255), (False, True))
     for epoch, phase, bitmap, exponent, filled in states:
-        yield Half(epoch, phase, bitmap, exponent, 0xFFFFFFFE - bitmap, pattern, filled)
+        yield Half(epoch, phase, bitmap, exponent, 0xFFFFFFFE - bitmap, 0x80000000 >> bitmap, pattern, filled)
 
 
 def packets(job: Job, values: int) -> Iterator[Packet]:
@@ -123,7 +150,7 @@ def packets(job: Job, values: int) -> Iterator[Packet]:
             values=pattern,
             count=len(pattern),
             exponent=exponent,
-            chunk=77,
+            chunk=0x40000000 if exponent == 1 else 0xFFFFFFFF,
             check=5 + rank,
             flags=Flag.WITHOUT_VALUES if empty else Flag(0),
         )
@@ -131,7 +158,8 @@ def packets(job: Job, values: int) -> Iterator[Packet]:
 
 def contribution(packet: Packet) -> Contribution:
     values = None if packet.flags & Flag.WITHOUT_VALUES else unsigned(packet).values[:LANES]
-    return Contribution(packet.epoch, packet.phase, 1 << packet.worker, packet.exponent, packet.check, values)
+    combined = (packet.exponent, packet.check, packet.chunk)
+    return Contribution(packet.epoch, packet.phase, 1 << packet.worker, *combined, values)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -184,7 +212,7 @@ def test_another_epoch_touches_nothing(chip: Chip) -> None:
 def test_phases_are_compared_without_a_sign(chip: Chip, stored: int, phase: int) -> None:
     job = chip.add_job(Job(2, 2, epoch=1))
     packet = Packet(job=2, worker=0, slot=phase & 1, phase=phase, epoch=1, flags=Flag.WITHOUT_VALUES)
-    chip.store(phase & 1, Half(1, stored, 2, 0, 0))
+    chip.store(phase & 1, Half(1, stored, 2))
     chip.clear_counters(job)
     chip.send(job, packet)
     verdict = Verdict.STALE if phase < stored else Verdict.AGGREGATED if phase > stored else Verdict.COMPLETED

@@ -80,8 +80,9 @@ class Beside:
             verdict, drop = Verdict.WRONG_EPOCH, DropReason.WRONG_EPOCH
         else:
             values = unsigned(packet).values if packet.values else None
-            args = (packet.epoch, packet.phase, 1 << packet.worker, packet.exponent, packet.check, values)
-            stored, decision = contribute(stored, Contribution(*args), job.mask)
+            combined = (packet.exponent, packet.check, packet.chunk)
+            contribution = Contribution(packet.epoch, packet.phase, 1 << packet.worker, *combined, values)
+            stored, decision = contribute(stored, contribution, job.mask)
             self.halves[packet.slot] = stored
             verdict, drop = decision.verdict, decision.drop
         of_job = self.verdicts.setdefault(job.id, {})
@@ -102,7 +103,7 @@ def check_frames(job: Job, packet: Packet, half: Half, decision: Decision | None
     assert CHIP.out == [CHIP.result(job, rank, result) for rank in receivers]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=30), st.integers(1, 0xFFF0), st.lists(steps, max_size=10))
 def test_the_program_follows_the_reference(before: list[Step], epoch: int, after: list[Step]) -> None:
     beside = Beside()
@@ -143,7 +144,7 @@ class Rank:
             self.phase += 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=120), st.integers(1, 0xFFFF))
 def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]], epoch: int) -> None:
     """Ranks send, retransmit and proceed in any order, and recirculations take any amount of time."""

@@ -173,7 +173,7 @@ def test_bfrt_schema_is_the_face_that_the_driver_expects() -> None:
         "SwitchMLIngress.worker_table": [
             *(
                 (name, "Exact")
-                for name in ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "secret")
+                for name in ("ingress_port", "eth_src", "ipv4_src", "udp_src", "kind", "job", "worker", "secret")
             ),
             ("slot", "Ternary"),
             ("$MATCH_PRIORITY", "Exact"),

@@ -8,7 +8,7 @@ import pytest
 
 from switchml.common.errors import DrawingError
 from switchml.topologies.drawing import picture, text
-from switchml.topologies.topology import single_switch
+from switchml.topologies.topology import racks, single_switch
 
 
 def test_text_has_every_node_on_its_port() -> None:
@@ -19,6 +19,27 @@ def test_text_has_every_node_on_its_port() -> None:
         "├─ port 1 ── h1  10.0.0.1/24  02:00:00:00:00:01\n"
         "└─ port 2 ── h2  10.0.0.2/24  02:00:00:00:00:02"
     )
+
+
+def test_text_of_a_tree() -> None:
+    assert text(racks(2, 3)) == (
+        "racks: 3 hosts, links of MTU 9000\n"
+        "\n"
+        "spine  soft  10.0.0.254  02:00:00:00:00:fe\n"
+        "├─ port 1 ── port 2 of leaf1  soft  10.0.1.1  02:00:00:00:01:01\n"
+        "│  └─ port 1 ── h1  10.0.0.1/24  02:00:00:00:00:01\n"
+        "└─ port 2 ── port 3 of leaf2  soft  10.0.1.2  02:00:00:00:01:02\n"
+        "   ├─ port 1 ── h2  10.0.0.2/24  02:00:00:00:00:02\n"
+        "   └─ port 2 ── h3  10.0.0.3/24  02:00:00:00:00:03"
+    )
+
+
+def test_picture_of_a_tree(tmp_path: Path) -> None:
+    path = tmp_path / "topology.svg"
+    picture(racks(3, 8), path)
+    drawn = path.read_text(encoding="utf-8")
+    for name in ("spine (soft)", "leaf1 (soft)", "leaf3 (soft)", "h8"):
+        assert name in drawn
 
 
 def test_text_is_aligned() -> None:

@@ -7,12 +7,13 @@ import pytest
 import yaml
 
 from switchml.common.errors import ConfigurationError, TopologyFileError
+from switchml.common.switch_trees import ParentLink
 from switchml.controller.config import load_config
 from switchml.launch.layouts import resolve
 from switchml.launch.settings import FabricOptions
 from switchml.topologies import topology
 from switchml.topologies.controller_file import controller_file
-from switchml.topologies.topology import Host, Switch, Topology, load, single_switch
+from switchml.topologies.topology import Host, Switch, Topology, load, racks, single_switch
 
 TWO_HOSTS = """\
 name: two-hosts
@@ -119,7 +120,7 @@ def test_what_may_not_stand_there_is_named(old: str, new: str, words: str, tmp_p
         ("name: t\n", "switches is missing"),
         ("name: t\nswitches: 3\nhosts: []\n", "switches is not a list"),
         ("name: t\nswitches: [3]\nhosts: []\n", r"switches\[0\] is not a mapping"),
-        ("name: t\nswitches: []\nhosts: []\n", "exactly one"),
+        ("name: t\nswitches: []\nhosts: []\n", "no switches"),
         (TWO_HOSTS.split("hosts:")[0] + "hosts: []\n", "no hosts"),
         ("{", "is not YAML"),
         ("!!python/object/apply:os.system [true]", "is not YAML"),
@@ -130,10 +131,68 @@ def test_what_is_no_topology_file(text: str, words: str, tmp_path: Path) -> None
         load_text(tmp_path, text)
 
 
-def test_two_switches_are_not_there_yet(tmp_path: Path) -> None:
-    second = '  - {name: s2, mac: "02:00:00:00:01:fe", ipv4: 10.0.1.254}\nhosts:'
-    with pytest.raises(TopologyFileError, match="2 switches; a topology must have exactly one"):
-        load_text(tmp_path, TWO_HOSTS.replace("hosts:", second))
+def leaf(parent: str, name: str = "s2", number: int = 1) -> str:
+    return f'  - {{name: {name}, mac: "02:00:00:00:01:{number:02x}", ipv4: 10.0.1.{number}, parent: {parent}}}\n'
+
+
+def with_switches(*tables: str) -> str:
+    return TWO_HOSTS.replace("hosts:", "".join(tables) + "hosts:")
+
+
+def test_switches_below_another_one(tmp_path: Path) -> None:
+    link = ParentLink("s1", 2, 9)
+    found = load_text(tmp_path, with_switches(leaf("{switch: s1, port: 2, uplink: 9}")))
+    assert found.links == {"s2": link}
+    assert [found.ports(name) for name in ("s1", "s2")] == [[1, 2, 510], [9]]
+    assert Topology.from_dict(found.as_dict()) == found
+    with pytest.raises(TopologyFileError, match="has 2 switches; this needs exactly one"):
+        _ = found.switch
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ([leaf("{switch: s9, port: 2, uplink: 9}")], "switch 's2': its parent 's9' is not one of s1, s2"),
+        (
+            [leaf("{switch: s3, port: 2, uplink: 9}"), leaf("{switch: s2, port: 2, uplink: 9}", "s3", 2)],
+            "switches are each other's parents: s2 -> s3 -> s2",
+        ),
+        (
+            [leaf("{switch: s1, port: 2, uplink: 9}"), leaf("{switch: s1, port: 2, uplink: 9}", "s3", 2)],
+            "port 2 of switch s1 leads to switch s2 and to switch s3",
+        ),
+        (
+            [leaf("{switch: s1, port: 1, uplink: 9}")],
+            "port 1 of switch s1 leads to host h1 and to switch s2; a port has one link",
+        ),
+        (
+            [leaf(f"{{switch: s{n}, port: 2, uplink: 9}}", f"s{n + 1}", n) for n in (1, 2, 3)],
+            "the tree s4 -> s3 -> s2 -> s1 has 4 levels of switches, and 3 are configured",
+        ),
+        ([leaf("{switch: s1, port: 2}")], r"switches\[1\] \(s2\): parent: uplink is missing"),
+        ([leaf("{switch: s1, port: 0, uplink: 1}")], "port is 0: must be a whole number from 1 to 510"),
+        ([leaf("[{switch: s1}, {switch: s3}]")], "2 parents are given, and at most one is possible"),
+        ([leaf("s1")], r"switches\[1\] \(s2\): parent is not a mapping"),
+    ],
+)
+def test_parents_that_are_refused(tables: list[str], words: str, tmp_path: Path) -> None:
+    with pytest.raises(TopologyFileError, match=words):
+        load_text(tmp_path, with_switches(*tables))
+
+
+def test_racks() -> None:
+    made = racks(3, 8)
+    assert Topology.from_dict(made.as_dict()) == made
+    assert [switch.name for switch in made.switches] == ["spine", "leaf1", "leaf2", "leaf3"]
+    assert [[host.name for host in made.hosts if host.switch == f"leaf{rack}"] for rack in (1, 2, 3)] == [
+        ["h1", "h2"],
+        ["h3", "h4", "h5"],
+        ["h6", "h7", "h8"],
+    ]
+    assert [made.ports(name) for name in ("spine", "leaf1")] == [[1, 2, 3], [1, 2, 3]]
+    for count, hosts, words in ((1, 8, "1 racks; 2 to 32"), (3, 2, "2 hosts in 3 racks; 3 to 64"), (2, 65, "65 hosts")):
+        with pytest.raises(TopologyFileError, match=words):
+            racks(count, hosts)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

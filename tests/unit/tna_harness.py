@@ -97,7 +97,7 @@ class Chip:
         for rank in range(job.ranks):
             mac, ip, udp_port = job.addresses(rank)
             key = {"ingress_port": rank + 1, "eth_src": mac, "ipv4_src": ip, "udp_src": udp_port}
-            key |= {"job": job.id, "worker": rank, "secret": job.secret, "slot": slot}
+            key |= {"kind": Kind.CONTRIBUTION, "job": job.id, "worker": rank, "secret": job.secret, "slot": slot}
             data = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
             self.put(f"{INGRESS}.worker_table", key, "SwitchMLIngress.admit", **data)
             to = {"eth_dst": mac, "ipv4_dst": ip, "udp_dst": udp_port}
@@ -162,6 +162,7 @@ class Chip:
         self._register("slot_filled")[index] = int(half.filled)
         self._register("slot_exponent")[index] = half.exponent
         self._register("slot_check")[index] = half.check
+        self._register("slot_next")[index] = half.next
         for lane in range(0, len(half.values), 2):
             cell = self._register(f"lanes_{lane}_{lane + 1}")[index]
             for name in cell:
@@ -179,17 +180,17 @@ class Chip:
         for lane in range(0, self.values if lanes is None else lanes, 2):
             cell = self._register(f"lanes_{lane}_{lane + 1}")[index]
             values += (cell[name] for name in sorted(cell, key=lambda name: name.endswith("odd")))
-        check = self._register("slot_check")[index]
+        combined = (self._register(name)[index] for name in ("slot_exponent", "slot_check", "slot_next"))
         filled = bool(self._register("slot_filled")[index])
-        return Half(epoch, phase, bitmap, self._register("slot_exponent")[index], check, tuple(values), filled)
+        return Half(epoch, phase, bitmap, *combined, tuple(values), filled)
 
 
 def result_of(packet: Packet, half: Half, values: tuple[int, ...]) -> Packet:
     """Return the RESULT that the switch makes from a packet; it has ``values`` if the half has any."""
     changed: dict[str, Any] = {}
     if half.filled and not packet.values:
-        changed = {"count": len(values), "flags": Flag(packet.flags & 0xFFFF ^ Flag.WITHOUT_VALUES)}
-    sums: dict[str, Any] = {"exponent": half.exponent, "check": half.check}
+        changed = {"count": len(values), "flags": Flag(packet.flags & 0xFF ^ Flag.WITHOUT_VALUES)}
+    sums: dict[str, Any] = {"exponent": half.exponent, "check": half.check, "chunk": half.next}
     return replace(packet, kind=Kind.RESULT, values=values if half.filled else (), **sums, **changed)
 
 

@@ -20,10 +20,10 @@ class PhasePredicate(Enum):
 
 
 class Sums(Enum):
-    """The changes to exponent, check and values in the slot and in the packet."""
+    """The changes to exponent, check, chunk and values in the slot and in the packet."""
 
     OVERWRITE = "the slot takes the packet's"
-    ADD = "the slot adds the packet's (maximum of exponents; the first values overwrite), the packet takes the slot's"
+    ADD = "the slot adds the packet's (maximum exponent, minimum chunk, first values overwrite), the packet takes it"
     FETCH = "the packet takes the slot's, but for the phase's first values, which overwrite"
     NOTHING = "neither changes"
 
@@ -61,6 +61,7 @@ class Half:
     bitmap: int = 0
     exponent: int = 0
     check: int = 0
+    next: int = 0  # the smallest chunk
     values: tuple[int, ...] = field(default=(), repr=False)
     filled: bool = False  # the phase has values
 
@@ -74,6 +75,7 @@ class Contribution:
     worker_bit: int
     exponent: int
     check: int
+    chunk: int
     values: tuple[int, ...] | None = field(repr=False)
 
 
@@ -91,15 +93,18 @@ def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Dec
     if decision.sums is Sums.OVERWRITE:
         values = stored.values if packet.values is None else packet.values
         filled = packet.values is not None
-        return Half(packet.epoch, packet.phase, bitmap, packet.exponent, packet.check, values, filled), decision
+        first = (packet.exponent, packet.check, packet.chunk, values, filled)
+        return Half(packet.epoch, packet.phase, bitmap, *first), decision
     if decision.sums is Sums.ADD:
         sums = stored.values if packet.values is None else packet.values
         if packet.values is not None and stored.filled:
             sums = tuple((one + other) & WORD for one, other in zip(stored.values, packet.values, strict=True))
         exponent = max(stored.exponent, packet.exponent)
         check = (stored.check + packet.check) & WORD
+        smallest = min(stored.next, packet.chunk)
         filled = stored.filled or packet.values is not None
-        return replace(stored, bitmap=bitmap, exponent=exponent, check=check, values=sums, filled=filled), decision
+        added = Half(stored.epoch, stored.phase, bitmap, exponent, check, smallest, sums, filled)
+        return added, decision
     if decision.sums is Sums.FETCH and packet.values is not None and not stored.filled:
         return replace(stored, values=packet.values, filled=True), decision  # it had contributed without values
     return stored, decision

@@ -1,8 +1,12 @@
-"""All-reduces in lanes of each width; every rank writes the sha256 of its results to the job's directory."""
+"""All-reduces in lanes of each width, sparse ones, reduce-scatters and all-gathers.
+
+Every rank writes the sha256 of its results to the job's directory.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -37,9 +41,9 @@ class BrainFloats(np.ndarray):
     """An array of the bits of bfloat16, which numpy does not have."""
 
 
-def buffer_of(x: np.ndarray) -> tensors.Buffer:
+def buffer_of(x: np.ndarray, written: bool = True) -> tensors.Buffer:
     """Return the memory of an array; that of BrainFloats as it is for a torch tensor of bfloat16."""
-    buffer = tensors.buffer_of(x)
+    buffer = tensors.buffer_of(x, written)
     return buffer._replace(dtype="bfloat16") if isinstance(x, BrainFloats) else buffer
 
 
@@ -58,6 +62,40 @@ def contribution(rank: int, dtype: str, size: int, bound: int | None) -> np.ndar
     return floats.astype(dtype)
 
 
+def sparse_contribution(rank: int, dtype: str) -> np.ndarray:
+    """Return values of which each rank has every third run of 50."""
+    array = contribution(rank, dtype, SIZES[-1], None)
+    array[(np.arange(array.size) // 50 + rank) % 3 != 0] = 0
+    return array
+
+
+def sparse_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
+    """Make sparse calls, each after the dense one whose result it must have."""
+    for dtype in ("float32", "float16", "bfloat16", "int32"):
+        for bits in (32, 8) if dtype != "int32" else (32,):
+            dense, sparse = (sparse_contribution(comm.rank, dtype) for _ in range(2))
+            comm.all_reduce(dense, wire_bits=bits)
+            work = comm.all_reduce(sparse, wire_bits=bits, sparse=True, async_op=True)
+            work.wait()
+            assert work.is_sparse
+            assert sparse.tobytes() == dense.tobytes()
+            yield f"sparse sum of {dtype}, {bits} bits", sparse.tobytes()
+
+
+def divided_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
+    """Scatter a sum and gather its parts: every rank then has all of it."""
+    for dtype in ("float32", "float16", "int32"):
+        given = contribution(comm.rank, dtype, SIZES[-1] * comm.world_size, None)
+        part, whole = np.empty(SIZES[-1], dtype), np.empty_like(given)
+        comm.reduce_scatter(given, part)
+        comm.all_gather(part, whole)
+        yield f"scattered and gathered sum of {dtype}", whole.tobytes()
+    for root in range(comm.world_size):
+        array = contribution(comm.rank, "float32", SIZES[-1], None)
+        comm.broadcast(array, root)
+        yield f"broadcast from rank {root}", array.tobytes()
+
+
 def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
     """Make all calls; yield what each is and the bits of its result."""
     for dtype, calls in CALLS.items():
@@ -72,7 +110,8 @@ def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
 def main() -> None:
     communicator.buffer_of = buffer_of
     with switchml.connect() as comm:
-        hashes = {call: hashlib.sha256(bits).hexdigest() for call, bits in results(comm)}
+        all_results = itertools.chain(results(comm), sparse_results(comm), divided_results(comm))
+        hashes = {call: hashlib.sha256(bits).hexdigest() for call, bits in all_results}
         path = Path(os.environ["SWITCHML_JOB_DIR"]) / f"sums-{comm.rank}.json"
         path.write_text(json.dumps({"values": comm.values_per_packet, "sums": hashes}))
 

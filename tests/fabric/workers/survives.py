@@ -1,5 +1,7 @@
 """Steps of a training that continues after losses: every sum is checked, and all ranks agree on the step.
 
+A step has three dense sums of integers and a sparse one of floats.
+
 The worker VICTIM (by its first number) kills itself in step AT, when it has half of the results or has waited for them
 for DELAY seconds, unless it was restarted.
 Each rank prints one JSON object per change, one at its end and, with --say-steps, one per step.
@@ -13,6 +15,7 @@ import threading
 import time
 
 import numpy as np
+import numpy.typing as npt
 
 import switchml
 
@@ -27,6 +30,13 @@ def kill_in_the_middle(comm: switchml.Communicator, size: int, delay: float) -> 
         time.sleep(0.0002)
     say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock that all processes share
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sparse_values(rank: int, size: int, step: int) -> npt.NDArray[np.float32]:
+    """Return an array with values in a twentieth of its length; two ranks each have them in the same places."""
+    rows = np.zeros((40, size // 40 + 1), np.float32)
+    rows[(step + 3 * (rank // 2)) % 20 :: 20] = rank + step + 1  # sums of such floats are exact
+    return rows.reshape(-1)[:size]
 
 
 def main() -> None:
@@ -54,9 +64,14 @@ def main() -> None:
                 step, agreed = int(word[0]), True
             x = np.full(options.size, 7 * step + 1, np.int32)
             works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in np.array_split(x, 3)]
+            y = sparse_values(comm.rank, options.size // 3, step)
+            works.append(comm.all_reduce(y, sparse=True, async_op=True, timeout=options.timeout))
             for work in works:
                 work.wait()
+            assert works[-1].is_sparse, "a wrong sum: it is not a sparse one"
             assert (x == comm.world_size * (7 * step + 1)).all(), "a wrong sum"
+            contributions = [sparse_values(rank, y.size, step) for rank in range(comm.world_size)]
+            assert (y == np.sum(contributions, axis=0)).all(), "a wrong sum of a sparse call"
             if options.say_steps:
                 say({"step": step, "at": time.monotonic()})
             step += 1

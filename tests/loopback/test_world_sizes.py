@@ -1,0 +1,64 @@
+"""Ranks of large jobs at the agent's engine and in the library, and those that are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from switchml import _native
+from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
+from switchml.dataplane.softswitch._native import Switch
+from switchml.host_agent._engine import Engine
+
+SLOTS = 64
+VALUES = 64
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = Engine()
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+@pytest.mark.parametrize("world_size", [64, 65, 1024, PROTOCOL_MAX_WORLD])
+def test_a_rank_knows_the_size_of_its_world(engine: Engine, world_size: int) -> None:
+    handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 63, 1, world_size, 0, SLOTS, VALUES)
+    descriptors = engine.open_channel(handle)
+    try:
+        native = _native.Communicator(*descriptors)
+        assert (native.rank, native.world_size) == (63, world_size)
+        native.close()
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        engine.close_rank(handle)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "why"),
+    [
+        (0, PROTOCOL_MAX_WORLD + 1, r"1\.\.4096"),
+        (65, 65, "below world_size"),
+        (64, 65, r"senders 0\.\.63"),
+        (1 << 16, 65, "rank = 65536 is out of range"),
+    ],
+)
+def test_ranks_that_packets_cannot_name(engine: Engine, rank: int, world_size: int, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, rank, 1, world_size, 0, SLOTS, VALUES)
+
+
+def test_a_large_job_does_not_share_memory_with_its_switch(tmp_path: Path, engine: Engine) -> None:
+    switch, path = Switch(SLOTS, VALUES), str(tmp_path / "switch")
+    switch.add_shm_port(1, path)
+    switch.start()
+    try:
+        with pytest.raises(ValueError, match="job of more than 64 cannot share memory"):
+            engine.open_shm_rank(path, "127.0.0.1", 1, 0, 1, 65, 0, SLOTS, VALUES)
+    finally:
+        switch.stop()
