@@ -27,6 +27,7 @@ Example::
     address = "10.0.0.1"             # of its data plane
     udp_port = 48864
     mac = "02:00:00:00:00:01"
+    udp_ports = false                # soft: its ports are UDP sockets, which see no MAC addresses; `mac` is its host's
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
     slots = 4096                     # soft; for bmv2 the p4info defines it
     default_pool = 512               # slots of a job that does not request a number
@@ -127,6 +128,7 @@ class SwitchConfig:
     agent at switch port `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of
     results. `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on
     loopback. `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
+    `mac` is the address that its neighbours see; with `udp_ports`, or without a `mac`, it does not see theirs.
     """
 
     name: str
@@ -139,6 +141,7 @@ class SwitchConfig:
     device_id: int = -1
     udp_port: int = PROTOCOL_UDP_PORT
     mac: str = _NO_MAC
+    udp_ports: bool = False
     values_per_packet: int = 0
     slots: int = 4096
     default_pool: int = 0
@@ -230,6 +233,7 @@ class SwitchConfig:
         _require(not getattr(self, other), f"{where}: {other} is not an interface of target {self.target}; set {mine}")
         _require(bool(self.control), f"{where}: {mine} missing; it is the address of its control interface")
         _require_address(self.control, f"{where}: {mine}")
+        _require(self.target == "soft" or not self.udp_ports, f"{where}: udp_ports are those of a soft switch")
         _require(self.target == "tofino" or not self.ports, f"{where}: only a tofino has ports that are set up")
         _require(self.target == "tofino" or self.device != 0, f"{where}: device_id is 0 and P4Runtime counts from 1")
         hosts = [port.number for port in self.ports if port.role == "host"]
@@ -240,6 +244,11 @@ class SwitchConfig:
         for what, values in (("number", hosts), ("name", [port.name for port in self.ports])):
             for value in values:
                 _require(values.count(value) == 1, f"{where}: {values.count(value)} ports have the {what} {value}")  # type: ignore[arg-type]
+
+    @property
+    def sees_macs(self) -> bool:
+        """True if its ports carry Ethernet frames; those of a soft switch can be UDP sockets."""
+        return self.mac != _NO_MAC and not self.udp_ports
 
     @property
     def control(self) -> str:
@@ -358,7 +367,7 @@ class ControllerConfig:
             unequal = unequal_values((name, values) for name, values in below if values)
             _require(not unequal, f"{unequal}; they are in one tree, where all switches need the same number")
         # Any number of peers can be at a UDP port.
-        links = {one.name: one.parent for one in self.switches if one.parent is not None and one.mac != _NO_MAC}
+        links = {one.name: one.parent for one in self.switches if one.parent is not None and one.sees_macs}
         twice = ports_used_twice(links)
         _require(not twice, f"{twice}; a port has one link")
 

@@ -297,23 +297,26 @@ class BfrtDriver(Driver):
 
     def _entities(self, connection: _Connection, job: JobTables) -> list[Entity]:
         """Return a job's entities with device ports, all in one pipe; raises SwitchRefused."""
-        ranks = []
-        pipes: dict[int, list[int]] = {}
-        for rank in job.ranks:
-            port = connection.ports.device_port(rank.port)
+        attached = {f"rank {rank.rank}": rank.port for rank in job.ranks}
+        if job.parent is not None:
+            attached["the parent"] = job.parent.port
+        ports: dict[int, int] = {}  # the device port of each
+        pipes: dict[int, list[str]] = {}
+        for what, number in attached.items():
+            port = connection.ports.device_port(number)
             if port is None:
-                raise SwitchRefused(
-                    f"switch {self.settings.name} has no port {rank.port}, on which rank {rank.rank} hangs"
-                )
-            pipes.setdefault(pipe_of(port), []).append(rank.rank)
-            ranks.append(dataclasses.replace(rank, port=port))
+                raise SwitchRefused(f"switch {self.settings.name} has no port {number}, to which {what} is attached")
+            ports[number] = port
+            pipes.setdefault(pipe_of(port), []).append(what)
         if len(pipes) > 1:
-            where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, pipes[pipe]))}" for pipe in sorted(pipes))
+            where = "; ".join(f"pipe {pipe} has {', '.join(pipes[pipe])}" for pipe in sorted(pipes))
             raise SwitchRefused(
                 f"the ports of job {job.job} lie on several pipes of switch {self.settings.name}, whose registers are"
-                f" not shared: {where}; link its hosts to ports of one pipe"
+                f" not shared: {where}; link its hosts and switches to ports of one pipe"
             )
-        return job_entities(dataclasses.replace(job, ranks=tuple(ranks)), owned_results=False)
+        ranks = tuple(dataclasses.replace(rank, port=ports[rank.port]) for rank in job.ranks)
+        parent = dataclasses.replace(job.parent, port=ports[job.parent.port]) if job.parent is not None else None
+        return job_entities(dataclasses.replace(job, ranks=ranks, parent=parent), owned_results=False)
 
     async def _insert(self, connection: _Connection, entities: Iterable[Entity]) -> None:
         """Insert entities in order, with a call for each table: after a failure no later table is written."""

@@ -50,17 +50,19 @@ class PlacedJob:
 
     def _tables(self, place: JobSwitch, switch: ManagedSwitch) -> JobTables:
         by_name = {one.name: one for one in self.switches}
-        children = [self._port_of(child, by_name[child.switch].config) for child in self.job.children(place.switch)]
+        children = [
+            self._port_of(child, by_name[child.switch].config, switch.config)
+            for child in self.job.children(place.switch)
+        ]
         parent = self._parent_of(place, switch, by_name[place.upstream]) if place.upstream else None
         return self.job.tables(place, self._multicast(switch), children, parent)
 
-    def _port_of(self, child: JobSwitch, config: SwitchConfig) -> RankPort:
-        """Return the port at which a switch is attached to the one above."""
+    def _port_of(self, child: JobSwitch, config: SwitchConfig, above: SwitchConfig) -> RankPort:
+        """Return the port at which a switch is attached to `above`."""
         assert config.parent is not None, "it is below another switch"
-        number = self.job.wire_number(child)
-        return RankPort(
-            number, config.parent.port, parse_mac(config.mac), int(IPv4Address(config.address)), config.udp_port
-        )
+        mac = parse_mac(config.mac) if above.sees_macs else 0
+        address = int(IPv4Address(config.address))
+        return RankPort(self.job.wire_number(child), config.parent.port, mac, address, config.udp_port)
 
     def _parent_of(self, place: JobSwitch, switch: ManagedSwitch, above: ManagedSwitch) -> ParentPort:
         """Return the port at which the switch above is attached to `switch`."""
@@ -71,7 +73,7 @@ class PlacedJob:
         return ParentPort(
             number=job.wire_number(place),
             port=switch.config.parent.uplink,
-            mac=parse_mac(config.mac),
+            mac=parse_mac(config.mac) if switch.config.sees_macs else 0,
             address=int(IPv4Address(config.address)),
             udp_port=config.udp_port,
             named=(*range(below), TREE_NO_RANK) if upstream else tuple(range(below)),

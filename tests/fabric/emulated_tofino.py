@@ -1,11 +1,12 @@
-"""A fabric whose switch is the emulated Tofino: controller and agents as on real hosts, at loopback addresses.
+"""A fabric with the emulated Tofino: controller, agents and soft switches as on real hosts, at loopback addresses.
 
-The emulator's ports carry Ethernet frames, and the agents send UDP datagrams. A relay in this process has the switch's
-address: it puts each datagram into a frame for the emulator, and takes the results out of their frames.
+The emulator's ports carry Ethernet frames; agents and soft switches send UDP datagrams. A relay in this process has the
+emulator's address: it puts each datagram into a frame for the emulator, and takes what it sends out of its frames.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
@@ -23,20 +25,48 @@ from fabric_harness import SCRIPTS, Ctl, wait_until
 
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT
 
-AGENTS = 2
 VALUES = 64  # of the program
 _DEVICE_PORTS = {1: 60, 2: 56}  # of the first channels of connectors 1 and 2 of the emulated board
-_SWITCH_MAC = 0x0200000000FE
-_HOST_MAC = 0x020000000000  # and the number of the host
+_TOFINO = 254  # the last byte of its address
+_TOFINO_MAC = 0x0200000000FE
+_NODE_MAC = 0x020000000000  # and the last byte of the address of the agent or soft switch
 _HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
 _LARGEST = 65535
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of the emulated Tofino in a fabric.
+
+    `top` is the switch above all others. `neighbours` are what ports 1 and 2 of the Tofino lead to, `soft` the soft
+    switches with the parent and the parent's port of each, and `agents` the switch and the switch's port of each.
+    Agents and soft switches are named by the last byte of their addresses.
+    """
+
+    top: str
+    neighbours: tuple[int, int]
+    agents: dict[int, tuple[str, int]]
+    soft: dict[int, tuple[str, int] | None] = field(default_factory=dict)
+    parent: str = ""  # of the Tofino, which is then at its port 1 and reached through port 2
+
+
+ALONE = Place(top="t1", neighbours=(1, 2), agents={1: ("t1", 1), 2: ("t1", 2)})
+SPINE = Place(top="t1", neighbours=(11, 12), soft={11: ("t1", 1), 12: ("t1", 2)}, agents={1: ("n11", 1), 2: ("n12", 1)})
+LEAF = Place(
+    top="n11",
+    neighbours=(1, 11),
+    soft={11: None, 12: ("n11", 1)},
+    agents={1: ("t1", 1), 2: ("n12", 1)},
+    parent="n11",
+)
 
 
 class EmulatedTofino:
     """The processes of the fabric and the relay; ``ctl`` is made to use their controller."""
 
-    def __init__(self, ctl: Ctl) -> None:
+    def __init__(self, ctl: Ctl, place: Place = ALONE) -> None:
         self._ctl = ctl
+        self._place = place
         self._directory = ctl.run_dir.parent / "tofino"
         # Addresses that another test that runs at the same time does not use.
         self._network = IPv4Address(f"127.{1 + os.getpid() % 200}.77.0")
@@ -45,23 +75,17 @@ class EmulatedTofino:
     def __enter__(self) -> EmulatedTofino:
         self._directory.mkdir()
         with ExitStack() as stack:
-            control = self._free_address()
-            controller = f"unix:{self._directory / 'controller.sock'}"
-            relay = stack.enter_context(_Relay(self._directory, self._address(254), self._hosts()))
+            control = self._free_address(_TOFINO)
+            neighbours = {port: self._address(node) for port, node in enumerate(self._place.neighbours, 1)}
+            relay = stack.enter_context(_Relay(self._directory, self._address(_TOFINO), neighbours))
             emulator = [sys.executable, "-m", "ptf_tests.tofino_emulator.daemon", "--grpc", control]
             self._start(stack, "emulator", [*emulator, *relay.options])
-            configuration = self._directory / "controller.toml"
-            configuration.write_text(self._configuration(control))
-            store = str(self._directory / "controller.sqlite")
-            command = [str(SCRIPTS / "switchml-controller"), "--config", str(configuration)]
-            self._start(stack, "controller", [*command, "--listen", controller, "--store", store])
-            for number, address in self._hosts().items():
-                agent = [str(SCRIPTS / "switchml-agent"), "--controller", controller, "--name", f"h{number}"]
-                agent += ["--address", address, "--mac", _mac(_HOST_MAC + number), "--transport", "udp"]
-                agent += ["--switch-port", str(number), "--socket", str(self._directory / f"h{number}.agent")]
-                self._start(stack, f"h{number}", agent)
+            tables = [self._tofino(control), *(self._start_soft(stack, node) for node in self._place.soft)]
+            controller = self._start_controller(stack, "".join(tables))
+            for node in self._place.agents:
+                self._start_agent(stack, node, controller)
             self._ctl.environment["SWITCHML_CONTROLLER"] = controller
-            wait_until(self._is_connected, "the controller is connected to the emulator")
+            wait_until(self._is_connected, "the controller is connected to all switches")
             self._stack = stack.pop_all()
         return self
 
@@ -70,27 +94,55 @@ class EmulatedTofino:
     ) -> None:
         self._stack.close()
 
-    def _address(self, host: int) -> str:
-        return str(self._network + host)
+    def _address(self, node: int) -> str:
+        return str(self._network + node)
 
-    def _hosts(self) -> dict[int, str]:
-        return {number: self._address(number) for number in range(1, AGENTS + 1)}
-
-    def _free_address(self) -> str:
+    def _free_address(self, node: int) -> str:
         with socket.socket() as probe:
-            probe.bind((self._address(254), 0))
-            return f"{self._address(254)}:{probe.getsockname()[1]}"
+            probe.bind((self._address(node), 0))
+            return f"{self._address(node)}:{probe.getsockname()[1]}"
 
-    def _configuration(self, control: str) -> str:
-        ports = [f'{{number = {number}, name = "{number}/0", speed = "100G"}}' for number in self._hosts()]
+    def _tofino(self, control: str) -> str:
+        """Return its table in the controller's configuration."""
+        ports = [f'{{number = {number}, name = "{number}/0", speed = "100G"}}' for number in _DEVICE_PORTS]
         ports.append('{name = "68", role = "recirculation"}')
+        parent = f'parent = {{switch = "{self._place.parent}", port = 1, uplink = 2}}\n' if self._place.parent else ""
         return (
-            f'[[switches]]\nname = "t1"\ntarget = "tofino"\nmac = "{_mac(_SWITCH_MAC)}"\nbfrt = "{control}"\n'
-            f'address = "{self._address(254)}"\nports = [{", ".join(ports)}]\n'
+            f'[[switches]]\nname = "t1"\ntarget = "tofino"\nmac = "{_mac(_TOFINO_MAC)}"\nbfrt = "{control}"\n'
+            f'address = "{self._address(_TOFINO)}"\nports = [{", ".join(ports)}]\n{parent}'
         )
 
-    def _start(self, stack: ExitStack, name: str, command: list[str]) -> None:
-        """Start a daemon and wait until it is ready."""
+    def _start_soft(self, stack: ExitStack, node: int) -> str:
+        """Start a soft switch and return its table in the controller's configuration."""
+        control, name, parent = self._free_address(node), f"n{node}", self._place.soft[node]
+        command = [str(SCRIPTS / "switchml-switch"), "--grpc", control, "--values", str(VALUES)]
+        ready = json.loads(self._start(stack, name, [*command, "--udp-port", f"1={self._address(node)}:0"]).read_text())
+        above = f'parent = {{switch = "{parent[0]}", port = {parent[1]}, uplink = 1}}\n' if parent else ""
+        return (
+            f'[[switches]]\nname = "{name}"\ntarget = "soft"\nmac = "{_mac(_NODE_MAC + node)}"\nudp_ports = true\n'
+            f'p4runtime = "{control}"\naddress = "{self._address(node)}"\nvalues_per_packet = {VALUES}\n'
+            f"udp_port = {ready['ports']['1']['udp_port']}\n{above}"
+        )
+
+    def _start_controller(self, stack: ExitStack, tables: str) -> str:
+        """Start the controller and return its address."""
+        address = f"unix:{self._directory / 'controller.sock'}"
+        configuration = self._directory / "controller.toml"
+        configuration.write_text(tables)
+        command = [str(SCRIPTS / "switchml-controller"), "--config", str(configuration), "--listen", address]
+        self._start(stack, "controller", [*command, "--store", str(self._directory / "controller.sqlite")])
+        return address
+
+    def _start_agent(self, stack: ExitStack, node: int, controller: str) -> None:
+        name, (switch, port) = f"h{node}", self._place.agents[node]
+        agent = [str(SCRIPTS / "switchml-agent"), "--controller", controller, "--name", name, "--transport", "udp"]
+        agent += ["--address", self._address(node)]
+        agent += ["--mac", _mac(_NODE_MAC + node)] if switch == "t1" else []
+        agent += ["--switch", switch, "--switch-port", str(port), "--socket", str(self._directory / f"{name}.agent")]
+        self._start(stack, name, agent)
+
+    def _start(self, stack: ExitStack, name: str, command: list[str]) -> Path:
+        """Start a daemon and wait until it is ready; return the file that it then writes."""
         ready = self._directory / f"{name}.ready"
         log = stack.enter_context((self._directory / f"{name}.log").open("wb"))
         process = subprocess.Popen(
@@ -100,33 +152,34 @@ class EmulatedTofino:
         stack.callback(process.send_signal, signal.SIGTERM)
         wait_until(lambda: ready.exists() or process.poll() is not None, f"{name} is ready")
         assert process.poll() is None, Path(log.name).read_text()
+        return ready
 
     def _is_connected(self) -> bool:
-        return bool(self._ctl.json("switch", "list")["switches"][0]["connected"])
+        return all(switch["connected"] for switch in self._ctl.json("switch", "list")["switches"])
 
 
 class _Relay:
-    """Moves datagrams of the agents into frames of the switch and back; a frame port is a pair of Unix sockets."""
+    """Moves datagrams of the neighbours into frames of the Tofino and back; a frame port is a pair of Unix sockets."""
 
-    def __init__(self, directory: Path, switch: str, hosts: dict[int, str]) -> None:
+    def __init__(self, directory: Path, tofino: str, neighbours: dict[int, str]) -> None:
         self._directory = directory
-        self._switch = switch
-        self._hosts = {address: number for number, address in hosts.items()}
+        self._tofino = tofino
+        self._ports = {address: port for port, address in neighbours.items()}
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._frames = {number: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for number in hosts}
+        self._frames = {number: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for number in neighbours}
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     @property
     def options(self) -> list[str]:
         """Return the options of the emulator for its frame ports."""
-        pairs = {number: (self._path("switch", number), self._path("host", number)) for number in self._frames}
+        pairs = {number: (self._path("tofino", number), self._path("neighbour", number)) for number in self._frames}
         return [f"--frame-port={_DEVICE_PORTS[number]}={ours},{peer}" for number, (ours, peer) in pairs.items()]
 
     def __enter__(self) -> _Relay:
-        self._udp.bind((self._switch, PROTOCOL_UDP_PORT))
+        self._udp.bind((self._tofino, PROTOCOL_UDP_PORT))
         for number, own in self._frames.items():
-            own.bind(self._path("host", number))
+            own.bind(self._path("neighbour", number))
         self._thread.start()
         return self
 
@@ -150,19 +203,20 @@ class _Relay:
                     if key.fileobj is self._woken:
                         return
                     if key.fileobj is self._udp:
-                        self._to_switch(*self._udp.recvfrom(_LARGEST))
+                        self._to_tofino(*self._udp.recvfrom(_LARGEST))
                     else:
-                        self._to_host(os.read(key.fd, _LARGEST))
+                        self._to_neighbour(os.read(key.fd, _LARGEST))
 
-    def _to_switch(self, payload: bytes, sender: tuple[str, int]) -> None:
-        address, port = sender
-        number = self._hosts[address]
-        ethernet = _SWITCH_MAC.to_bytes(6, "big") + (_HOST_MAC + number).to_bytes(6, "big") + b"\x08\x00"
-        ipv4 = _ipv4(address, self._switch, 8 + len(payload))
-        udp = struct.pack("!HHHH", port, PROTOCOL_UDP_PORT, 8 + len(payload), 0)
-        self._frames[number].sendto(ethernet + ipv4 + udp + payload, self._path("switch", number))
+    def _to_tofino(self, payload: bytes, sender: tuple[str, int]) -> None:
+        address, udp_port = sender
+        number = self._ports[address]
+        sender_mac = _NODE_MAC + IPv4Address(address).packed[-1]
+        ethernet = _TOFINO_MAC.to_bytes(6, "big") + sender_mac.to_bytes(6, "big") + b"\x08\x00"
+        ipv4 = _ipv4(address, self._tofino, 8 + len(payload))
+        udp = struct.pack("!HHHH", udp_port, PROTOCOL_UDP_PORT, 8 + len(payload), 0)
+        self._frames[number].sendto(ethernet + ipv4 + udp + payload, self._path("tofino", number))
 
-    def _to_host(self, frame: bytes) -> None:
+    def _to_neighbour(self, frame: bytes) -> None:
         port, length = struct.unpack_from("!HH", frame, _HEADERS - 6)
         receiver = socket.inet_ntoa(frame[_HEADERS - 12 : _HEADERS - 8])
         self._udp.sendto(frame[_HEADERS : _HEADERS - 8 + length], (receiver, port))

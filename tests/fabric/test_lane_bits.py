@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emulated_tofino import VALUES, EmulatedTofino
+from emulated_tofino import ALONE, LEAF, SPINE, VALUES, EmulatedTofino, Place
 from fabric_harness import Ctl
 from test_namespaces import REASON, needs_bmv2
 
@@ -40,9 +40,9 @@ class Outcome:
     dropped: dict[str, int]
 
 
-def run_job(ctl: Ctl) -> Outcome:
+def run_job(ctl: Ctl, *options: str) -> Outcome:
     """Run the job, and check that all ranks have the same results."""
-    job = ctl.json("job", "start", "--workers", str(RANKS), *ctl.worker("lanes"), timeout=200)
+    job = ctl.json("job", "start", "--workers", str(RANKS), *options, *ctl.worker("lanes"), timeout=200)
     assert job["state"] == "COMPLETED"
     [first, *others] = [json.loads((Path(job["run_dir"]) / f"sums-{rank}.json").read_text()) for rank in range(RANKS)]
     assert first["values"] == VALUES
@@ -80,6 +80,7 @@ def test_every_fabric_gives_the_same_bits_in_every_run(ctl: Ctl, name: str, expe
 
 @pytest.mark.timeout(500)  # the emulator takes milliseconds for a packet
 @pytest.mark.skipif(not PROGRAM.exists(), reason="skipped: the program was not compiled for the emulator")
-def test_the_emulated_tofino_gives_the_same_bits(ctl: Ctl, expected: dict[str, str]) -> None:
-    with EmulatedTofino(ctl):
-        assert run_job(ctl).sums == expected
+@pytest.mark.parametrize("place", [ALONE, SPINE, LEAF], ids=["alone", "spine", "leaf"])
+def test_the_emulated_tofino_gives_the_same_bits(ctl: Ctl, place: Place, expected: dict[str, str]) -> None:
+    with EmulatedTofino(ctl, place):
+        assert run_job(ctl, "--switch", place.top).sums == expected

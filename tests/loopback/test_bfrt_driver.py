@@ -12,10 +12,10 @@ from bfrt_harness import PORTS, make_device, make_driver, make_job, running, ser
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from ptf_tests.tofino_emulator.bfrt_tables import RegisterHandler
 from ptf_tests.tofino_emulator.chassis import ALL_PIPES
-from switchml.controller.drivers import bfrt
+from switchml.controller.drivers import ParentPort, bfrt
 from switchml.controller.errors import NoAgent, SwitchRefused
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
-from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.constants import TREE_FIRST_PARENT_INSTANCE, TREE_PARENT_GROUP, DropReason, Verdict
 from switchml.dataplane.tofino_port import TofinoPort
 
 
@@ -178,13 +178,28 @@ async def test_a_job_over_two_pipes_is_refused():
     async with serving(device) as (address, _), running(make_driver(address)) as run:
         await run.connected()
         assert [run.driver.pipe(port) for port in (1, 2, 3)] == [0, 0, 1]
-        with pytest.raises(SwitchRefused, match="pipe 0 has ranks 0, 2; pipe 1 has ranks 1"):
+        with pytest.raises(SwitchRefused, match="pipe 0 has rank 0, rank 2; pipe 1 has rank 1"):
             await run.driver.install_job(make_job(1, (1, 3, 2)))
         assert entries(device) == {}
         with pytest.raises(NoAgent, match="is attached to port 9 of switch t1, which has no such port"):
             run.driver.pipe(9)
-        with pytest.raises(SwitchRefused, match="has no port 9, on which rank 0 hangs"):
+        with pytest.raises(SwitchRefused, match="has no port 9, to which rank 0 is attached"):
             await run.driver.install_job(make_job(1, (9,)))
+
+
+async def test_a_job_below_another_switch():
+    device = make_device()
+    parent = ParentPort(port=2, mac=0x0200000000FE, address=0x0A0000FE, number=1, named=(0, 1))
+    job = dataclasses.replace(make_job(1, (1,)), parent=parent)
+    async with serving(device) as (address, _), running(make_driver(address)) as run:
+        await run.connected()
+        await run.driver.install_job(job)
+        assert entries(device) == {"worker_table": 3, "job_table": 1, "rank_table": 2}
+        assert device.state.replicas(job.group | TREE_PARENT_GROUP) == [(56, TREE_FIRST_PARENT_INSTANCE + 1)]
+        assert await run.driver.reconcile([job]) == 0
+        for port, words in ((3, "pipe 0 has rank 0; pipe 1 has the parent"), (9, "no port 9, to which the parent is")):
+            with pytest.raises(SwitchRefused, match=words):
+                await run.driver.install_job(dataclasses.replace(job, parent=dataclasses.replace(parent, port=port)))
 
 
 async def test_losses_are_refused():

@@ -112,6 +112,7 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         (SWITCH + 'multicast = "239.192.0.1/22"', "multicast: 239.192.0.1/22 has host bits set"),
         (SWITCH.replace("soft", "bmv2") + 'multicast = "239.192.0.0/22"', "multicast is for target soft"),
         (SWITCH + 'mac = "nothing"', "not a MAC address"),
+        (SWITCH.replace("soft", "bmv2") + "udp_ports = true", "udp_ports are those of a soft switch"),
         (SWITCH + 'mac = "zz:00:00:00:00:00"', "mac"),
         (SWITCH.replace("10.0.0.1", "0.0.0.0"), "not an IPv4 address that packets can be sent to"),
         (SWITCH.replace("10.0.0.1", "::1"), "not an IPv4 address"),
@@ -183,6 +184,7 @@ def test_parents(tmp_path: Path):
     assert [one.parent for one in config.switches] == [None, ParentLink("s1", 1, 9), ParentLink("s1", 2, 9)]
     # Any number of peers can be at a UDP port, which has no MAC address.
     load(tmp_path, (SWITCH + leaf() + leaf("l2")).replace("mac", "# mac"))
+    load(tmp_path, (SWITCH + leaf() + leaf("l2")).replace("mac", "udp_ports = true\nmac"))
     load(tmp_path, "[controller]\ntree_levels = 2\n" + SWITCH + leaf())
 
 
