@@ -149,9 +149,10 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
       throw std::logic_error("the communicator was abandoned");
     }
     call->sequence = lanes.sequence = next_sequence_;
-    call->codec = make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::sparse);
+    call->codec =
+        make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::sparse ? Form::sparse : Form::dense);
     if (form == Form::automatic && call->times.bytes >= SparseHistory::kLeastBytes && !AgreedBlocks::suit(geometry_)) {
-      auto sparse = make_codec(kind, arrays, contributes, geometry_, lanes, true);
+      auto sparse = make_codec(kind, arrays, contributes, geometry_, lanes, Form::automatic);
       if (sparse->is_sparse()) {
         call->sparse_codec = std::move(sparse);
       }

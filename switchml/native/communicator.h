@@ -19,10 +19,6 @@
 
 namespace switchml::client {
 
-// The form of an all-reduce: `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call
-// has the same bits as a dense one.
-enum class Form : uint8_t { dense, sparse, automatic };
-
 class Communicator {
  public:
   // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. Throws

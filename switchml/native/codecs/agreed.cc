@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "switchml/native/codecs/lanes.h"
-#include "switchml/native/codecs/mix.h"
-
 namespace switchml::client {
 
 namespace {
 
 constexpr uint32_t kBytesOfBlock = AgreedBlocks::kWords * sizeof(uint32_t);
-
-// Returns the bits of a lane that holds the number of ranks that have values in a block.
-uint32_t count_bits_for(uint32_t world_size) { return world_size <= kernels::largest_lane(8) ? 8 : 16; }
-static_assert(wire::protocol::max_world <= kernels::largest_lane(16));
 
 // A call with a larger share of blocks with values is made as a dense one.
 constexpr double kLargestShare = 0.6;
@@ -37,41 +30,29 @@ channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets)
 
 Agreement::Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
                      const channel::Geometry& geometry)
-    : Codec(arrays_of(codec->chunks()), kWordBits, geometry),
+    : BlockCounts(arrays_of(codec->chunks()), codec->chunks(), geometry),
       make_dense_(std::move(make_dense)),
-      geometry_(geometry),
-      count_bits_(count_bits_for(geometry.world_size)),
-      any_(codec->chunks()) {
+      geometry_(geometry) {
   blocks_.exponents.resize(codec->chunks());
   blocks_.codec = std::move(codec);
-  auto* const any = reinterpret_cast<uint8_t*>(any_.data());
-  counter_ = std::make_unique<NarrowIntegers<kernels::Boolean>>(Arrays{any, any, any_.size()}, count_bits_, geometry);
 }
 
-bool Agreement::begin(Chunk* chunk) {
-  const uint64_t blocks = uint64_t{values()} * (kWordBits / count_bits_);  // that a packet counts
-  const uint64_t end = std::min<uint64_t>((chunk->number + 1) * blocks, any_.size());
-  for (uint64_t block = chunk->number * blocks; block < end; ++block) {
-    blocks_.exponents[block] = blocks_.codec->look_at(block);
-    any_[block].byte = blocks_.exponents[block] == BlockCodec::kZero ? 0 : 1;
-  }
-  return counter_->begin(chunk);
+bool Agreement::has_values(uint64_t block) {
+  blocks_.exponents[block] = blocks_.codec->look_at(block);
+  return blocks_.exponents[block] != BlockCodec::kZero;
 }
 
 SecondPart Agreement::second_part() {
-  SecondPart part;
-  for (uint64_t block = 0; block < any_.size(); ++block) {
-    if (any_[block].byte != 0) {
+  const uint64_t all = any().size();
+  if (static_cast<double>(any_blocks()) > kLargestShare * static_cast<double>(all)) {
+    return {make_dense_(), agreed()};
+  }
+  for (uint64_t block = 0; block < all; ++block) {
+    if (any()[block].byte != 0) {
       blocks_.some.push_back(block);
-      part.agreed += mix(static_cast<uint32_t>(block + 1));  // mix(0) is 0
     }
   }
-  if (static_cast<double>(blocks_.some.size()) > kLargestShare * static_cast<double>(any_.size())) {
-    part.codec = make_dense_();
-  } else {
-    part.codec = std::make_unique<BlocksOfCall>(std::move(blocks_), geometry_);
-  }
-  return part;
+  return {std::make_unique<BlocksOfCall>(std::move(blocks_), geometry_), agreed()};
 }
 
 BlocksOfCall::BlocksOfCall(AgreedBlocks blocks, const channel::Geometry& geometry)

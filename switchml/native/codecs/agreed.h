@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "native/channel/channel.h"
-#include "native/kernels/lanes.h"
+#include "switchml/native/codecs/block_counts.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -29,31 +29,23 @@ struct AgreedBlocks {
   static channel::Geometry geometry_of(const channel::Geometry& of_packets);
 };
 
-// The first part of a call: the number of ranks that have values in each block, four blocks in a word, or two if four
-// lanes of a word cannot count all ranks.
-class Agreement final : public Codec {
+// The first part of a call: the number of ranks that have values in each block.
+class Agreement final : public BlockCounts {
  public:
   // `make_dense` makes the second part of a call whose blocks nearly all have values. Preconditions: codec is made with
   // AgreedBlocks::geometry_of(geometry), and suit(geometry).
   Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
             const channel::Geometry& geometry);
 
-  uint64_t positions() const override { return counter_->positions(); }
-  bool begin(Chunk* chunk) override;
-  Contribution encode(const Chunk& chunk, uint8_t* words) const override { return counter_->encode(chunk, words); }
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override { return counter_->decode(chunk, words); }
-  bool has_second_part() const override { return true; }
   SecondPart second_part() override;
   Blocks blocks() const override { return {0, 0, blocks_.exponents.size()}; }
-  bool is_sparse() const override { return true; }
 
  private:
+  bool has_values(uint64_t block) override;
+
   AgreedBlocks blocks_;
   std::function<std::unique_ptr<Codec>()> make_dense_;
   channel::Geometry geometry_;
-  uint32_t count_bits_;
-  std::vector<kernels::Boolean> any_;  // for each block: this rank has values, and then, some rank has
-  std::unique_ptr<Codec> counter_;     // sums them
 };
 
 // The second part: chunks of several blocks, which lie anywhere in the call's memory. A chunk has one exponent. A rank

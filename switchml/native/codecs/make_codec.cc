@@ -7,6 +7,7 @@
 #include "switchml/native/codecs/agreed.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/limbs.h"
+#include "switchml/native/codecs/sample.h"
 #include "switchml/native/codecs/sparse.h"
 #include "switchml/native/codecs/words.h"
 
@@ -125,7 +126,7 @@ bool can_be_sparse(const Arrays& arrays, const channel::Geometry& geometry) {
 }
 
 std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes, bool sparse) {
+                                  const channel::Geometry& geometry, const Lanes& lanes, Form form) {
   require_division(kind, arrays, geometry.world_size);
   require_lanes(lanes, geometry.world_size);
   if (arrays.elements == 0 || kind == CallKind::barrier) {
@@ -137,16 +138,25 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
   if (kind == CallKind::bytes) {
     return std::make_unique<Bytes>(arrays, contributes, geometry);
   }
-  if (sparse && can_be_sparse(arrays, geometry) && AgreedBlocks::suit(geometry)) {
-    const auto make_dense = [=] { return make_sum(kind, arrays, geometry, lanes); };
-    return std::make_unique<Agreement>(make_sum(kind, arrays, AgreedBlocks::geometry_of(geometry), lanes), make_dense,
-                                       geometry);
+  const auto make_dense = [=] { return make_sum(kind, arrays, geometry, lanes); };
+  if (form == Form::dense || !can_be_sparse(arrays, geometry)) {
+    return make_dense();
   }
-  std::unique_ptr<BlockCodec> sum = make_sum(kind, arrays, geometry, lanes);
-  if (sparse && can_be_sparse(arrays, geometry) && Sparse::can_name(sum->chunks(), geometry)) {
-    return std::make_unique<Sparse>(std::move(sum), geometry);
+  const bool agrees = AgreedBlocks::suit(geometry);
+  auto blocks = agrees ? make_sum(kind, arrays, AgreedBlocks::geometry_of(geometry), lanes) : make_dense();
+  if (!agrees && !Sparse::can_name(blocks->chunks(), geometry)) {
+    return blocks;
   }
-  return sum;
+  const auto make_sparse = [=](std::unique_ptr<BlockCodec> of_blocks) -> std::unique_ptr<Codec> {
+    if (agrees) {
+      return std::make_unique<Agreement>(std::move(of_blocks), make_dense, geometry);
+    }
+    return std::make_unique<Sparse>(std::move(of_blocks), geometry);
+  };
+  if (form == Form::sparse && Sample::suits(blocks->chunks())) {
+    return std::make_unique<Sample>(std::move(blocks), make_sparse, make_dense, geometry);
+  }
+  return make_sparse(std::move(blocks));
 }
 
 bool all_within(CallKind kind, const uint8_t* memory, uint64_t elements, int32_t bound) {

@@ -31,13 +31,18 @@ constexpr CallKind kLastCallKind = CallKind::int64_sum;
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
+// The form of an all-reduce. Large `sparse` ones are dense if a sample of their blocks shows that nearly all have
+// values (sample.h). `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call has the
+// same bits as a dense one; its codec is that of a sparse call without a sample.
+enum class Form : uint8_t { dense, sparse, automatic };
+
 // Returns the codec for a call of the kind. If the kind is bytes and they have one part, a rank that does not
-// `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A `sparse`
+// `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A sparse
 // call has the same result; in large packets (agreed.h), floats may differ from it in their last bits. It is sparse if
 // its ranks may send no values, its elements are not of 64 bits and are replaced by their sums, and its blocks can be
 // named. Throws std::invalid_argument if the kind cannot have parts like those of `arrays`.
 std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes = {}, bool sparse = false);
+                                  const channel::Geometry& geometry, const Lanes& lanes = {}, Form form = Form::dense);
 
 // Returns whether the magnitude of every one of `elements` integers at `memory` is at most `bound`. Throws
 // std::invalid_argument if the kind is not a sum of integers.

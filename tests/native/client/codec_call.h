@@ -79,7 +79,8 @@ class Call {
                 bool sparse) {
     const auto rank = static_cast<uint32_t>(codecs_.size());
     const channel::Geometry of = geometry(static_cast<uint32_t>(memory_.size()), rank, optional_values);
-    codecs_.push_back(make_codec(kind, arrays, contributes, of, lanes, sparse));
+    // A sparse call of any size without a first part.
+    codecs_.push_back(make_codec(kind, arrays, contributes, of, lanes, sparse ? Form::automatic : Form::dense));
   }
 
   void run_position(uint64_t position) {

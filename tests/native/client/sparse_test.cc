@@ -240,7 +240,7 @@ TEST(Sparse, NumbersOfBlocksAreInOrder) {
 TEST(Sparse, OtherCallsAreDense) {
   std::vector<uint8_t> memory(64 * kValues);
   const auto is_sparse = [&](CallKind kind, bool optional_values) {
-    return make_codec(kind, {memory.data(), memory.data(), 8}, true, geometry(2, 0, optional_values), {}, true)
+    return make_codec(kind, {memory.data(), memory.data(), 8}, true, geometry(2, 0, optional_values), {}, Form::sparse)
         ->is_sparse();
   };
   EXPECT_TRUE(is_sparse(CallKind::float32_sum, true));
@@ -248,14 +248,15 @@ TEST(Sparse, OtherCallsAreDense) {
   EXPECT_FALSE(is_sparse(CallKind::int64_sum, true));
   const uint64_t more_than_ordinals = ((uint64_t{1} << 23) - 1) * kSlots * kValues + 1;
   const Arrays large{memory.data(), memory.data(), more_than_ordinals};  // no codec looks at memory before it begins
-  EXPECT_FALSE(make_codec(CallKind::float32_sum, large, true, geometry(2), {}, true)->is_sparse());
+  EXPECT_FALSE(make_codec(CallKind::float32_sum, large, true, geometry(2), {}, Form::sparse)->is_sparse());
   const std::unique_ptr<Codec> dense =
       make_codec(CallKind::float32_sum, {memory.data(), memory.data(), 3 * kValues}, true, geometry(2));
   EXPECT_FALSE(dense->is_sparse());
   EXPECT_EQ(dense->blocks().sent, 3U);
-  EXPECT_EQ(
-      make_codec(CallKind::float32_sum, {memory.data(), memory.data(), 0}, true, geometry(2), {}, true)->blocks().all,
-      0U);
+  EXPECT_EQ(make_codec(CallKind::float32_sum, {memory.data(), memory.data(), 0}, true, geometry(2), {}, Form::sparse)
+                ->blocks()
+                .all,
+            0U);
 }
 
 // One rank's column of 5 blocks, of which it has values in the second.
@@ -278,8 +279,9 @@ class ColumnOfARank : public testing::Test {
 
   static constexpr uint16_t kExponent = 127;
   std::vector<uint8_t> memory_ = bytes_of(values());
-  std::unique_ptr<Codec> codec_ = make_codec(
-      CallKind::float32_sum, {memory_.data(), memory_.data(), 5 * kSlots * kValues}, true, geometry(2), {}, true);
+  std::unique_ptr<Codec> codec_ =
+      make_codec(CallKind::float32_sum, {memory_.data(), memory_.data(), 5 * kSlots * kValues}, true, geometry(2), {},
+                 Form::sparse);
   Chunk chunk_;
 };
 
@@ -325,7 +327,7 @@ TEST_F(ColumnOfARank, BlocksMustExist) {
 TEST(Sparse, BlocksOfIntegersHaveNoExponent) {
   std::vector<uint8_t> memory = bytes_of(std::vector<int32_t>(kValues, 1));
   const std::unique_ptr<Codec> codec =
-      make_codec(CallKind::int32_sum, {memory.data(), memory.data(), kValues}, true, geometry(2), {}, true);
+      make_codec(CallKind::int32_sum, {memory.data(), memory.data(), kValues}, true, geometry(2), {}, Form::sparse);
   for (const uint32_t exponent : {1U, 255U}) {
     Chunk chunk;
     ASSERT_TRUE(codec->begin(&chunk));

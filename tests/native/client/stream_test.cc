@@ -50,7 +50,8 @@ class Rank {
     call->sequence = calls_++;
     call->fingerprint = fingerprint;
     auto* const memory = reinterpret_cast<uint8_t*>(values->data());
-    call->codec = make_codec(kind, {memory, memory, values->size()}, true, geometry_, lanes, sparse);
+    call->codec =
+        make_codec(kind, {memory, memory, values->size()}, true, geometry_, lanes, sparse ? Form::sparse : Form::dense);
     stream_->add(std::move(call));
   }
 
@@ -518,6 +519,43 @@ TEST(Stream, CallsWithManyBlocksAreDenseAfterTheAgreement) {
   uint32_t phases = 0;
   const std::vector<std::vector<float>> values(2, std::vector<float>(20 * kBlock, 0.3F));
   EXPECT_EQ(expect_agreed_sums(CallKind::float32_average, values, &phases).received, 10U);  // packets
+}
+
+// Returns the values of a rank in a call with 5,000 blocks, of which two ranks together have a share.
+std::vector<float> blocks_of_two_ranks(size_t rank, size_t words_of_block, size_t percent) {
+  std::vector<float> values(5000 * words_of_block);
+  for (size_t block = rank; block < 5000; block += 2) {
+    if (block / 2 % 100 < percent) values[block * words_of_block + block % words_of_block] = 0.5F;
+  }
+  return values;
+}
+
+TEST(Stream, LargeSparseCallsAreDenseIfASampleHasManyBlocks) {
+  for (const auto& [packet, words_of_block] : {std::pair{kValues, size_t{kValues}}, {kLargePacket, kBlock}}) {
+    for (const size_t percent : {3, 50, 97}) {
+      SCOPED_TRACE(std::to_string(packet) + " values in a packet, " + std::to_string(percent) + " %");
+      std::vector<std::vector<float>> values;
+      for (size_t rank = 0; rank < 2; ++rank) values.push_back(blocks_of_two_ranks(rank, words_of_block, percent));
+      std::vector<float> sum = values[0];
+      std::transform(sum.begin(), sum.end(), values[1].begin(), sum.begin(), std::plus<>());
+      Job job(2, packet);
+      for (size_t rank = 0; rank < 2; ++rank) {
+        job.ranks[rank]->call(CallKind::float32_sum, &values[rank], 7, true);
+        job.ranks[rank]->call(CallKind::barrier, &values[rank], 8);
+      }
+      job.run();
+      for (size_t rank = 0; rank < 2; ++rank) {
+        ASSERT_EQ(job.ranks[rank]->ended.size(), 2U);
+        EXPECT_EQ(values[rank], sum);
+        const Codec& codec = *job.ranks[rank]->ended[0]->codec;
+        EXPECT_EQ(codec.is_sparse(), percent < 97);
+        if (codec.is_sparse()) {
+          EXPECT_EQ(codec.blocks().sent, 25 * percent);
+          EXPECT_EQ(codec.blocks().received, 50 * percent);
+        }
+      }
+    }
+  }
 }
 
 // One of the ranks reads other counts of the first part than the others, and the check does not show it.
