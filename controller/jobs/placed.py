@@ -83,6 +83,7 @@ class PlacedJob:
         carried = job.ranks_by_agent()[agent]
         [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
         ranks = [rank.rank for rank in carried]
+        wire_workers = job.wire_workers(place.switch)
         return pb.Assignment(
             job=job.id,
             epoch=place.epoch,
@@ -100,7 +101,7 @@ class PlacedJob:
             generation=job.generation,
             secret=job.secret,
             workers=[rank.worker for rank in carried],
-            wire_workers=[job.wire_worker(rank) for rank in carried] if len(self.switches) > 1 else [],
+            wire_workers=[wire_workers[rank] for rank in ranks] if len(self.switches) > 1 else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
             owned_results=len(self.switches) == 1 and self.switches[0].driver.capabilities.owned_results,
         )
