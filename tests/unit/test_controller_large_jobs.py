@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections import Counter
@@ -14,9 +15,12 @@ from test_controller_transitions import World
 from switchml.controller.admission.admission import Admission
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.verdict import judge
+from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import RankState
+from switchml.controller.records import JobState, RankState
 from switchml.controller.switches import Switches
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
@@ -106,3 +110,25 @@ async def test_a_live_job_is_found_without_its_ranks_in_the_store(world: World, 
     for method in ("job_of_id", "job_of_name"):
         monkeypatch.setattr(world.store, method, None)
     assert world.jobs.find("job") is world.jobs.find(live.job.id) is live.job
+
+
+async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The controller waits as long as reports come; a turn of the event loop takes the place of each second."""
+    monkeypatch.setattr("switchml.controller.northbound.agent_messages.CHECK_SECONDS", 0)
+    agent = world.agent("a1", max_ranks=RANKS)
+    live = await world.start(RANKS)
+    lifecycle = lifecycle_of(world)
+    rendezvous = Rendezvous(world.jobs, lifecycle, world.transitions, world.endings, world.store.events)
+    messages = AgentMessages(
+        world.store, world.jobs, lifecycle, world.transitions, world.endings, rendezvous, Profiles(world.agents)
+    )
+    for rank in range(4):  # the others report nothing
+        call = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100 if rank < 3 else 99)
+        event = pb.RankEvent(job=1, epoch=1, rank=rank, kind=pb.RankEvent.KIND_CHECK_FAILED, call=call, position=7)
+        messages.take(agent.session, pb.AgentMessage(rank_event=event))
+        await asyncio.sleep(0)
+    await world.idle()
+    assert live.job.state is JobState.FAILED
+    assert "the ranks call differently: ranks 0, 1, 2: call 5" in live.job.failure
+    revocation = agent.received[-1].revocation
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_CALL_MISMATCH, [3])
