@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
@@ -111,9 +112,9 @@ class PlacedJob:
         return pb.ControllerMessage(activation=pb.Activation(job=self.job.id, epoch=self.job.epoch))
 
     def seconds_to_open(self) -> float:
-        """Return the time that its agents may take to open their ranks."""
+        """Return the time that its agents may take to open their ranks; those of one host share its CPUs."""
         job = self.job
-        most = max(len(ranks) for ranks in job.ranks_by_agent().values())
+        most = max(Counter(rank.host for rank in job.ranks).values())
         return seconds_to_open(most, job.slots, job.values_per_packet)
 
     def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:

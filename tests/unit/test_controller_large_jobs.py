@@ -10,17 +10,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from test_controller_agents import Switch, registration
 from test_controller_transitions import World
 
+from switchml.common.opening_time import seconds_to_open
 from switchml.controller.admission.admission import Admission
 from switchml.controller.admission.quotas import Quotas
+from switchml.controller.agents import MAX_AGENTS, Agents
+from switchml.controller.errors import NoRoom
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.call_limits import CALLS_AT_ONCE, CALLS_OF_OTHERS
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import JobState, RankState
+from switchml.controller.records import JobState, OnFailure, RankState
 from switchml.controller.switches import Switches
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
@@ -110,6 +115,25 @@ async def test_a_live_job_is_found_without_its_ranks_in_the_store(world: World, 
     for method in ("job_of_id", "job_of_name"):
         monkeypatch.setattr(world.store, method, None)
     assert world.jobs.find("job") is world.jobs.find(live.job.id) is live.job
+
+
+async def test_the_agents_of_one_host_share_the_time_to_open_ranks(world: World):
+    world.agent("a1", max_ranks=RANKS)
+    world.agent("a2", max_ranks=RANKS)
+    live = world.admit(2 * RANKS, OnFailure.ABORT)
+    assert live.seconds_to_open() == seconds_to_open(2 * RANKS, live.job.slots, live.job.values_per_packet)
+
+
+async def test_each_rank_of_the_largest_job_can_have_an_agent():
+    agents = Agents(lambda _: Switch("soft"))
+    for number in range(PROTOCOL_MAX_WORLD):
+        agents.register(registration(name=f"a{number}"))
+    assert PROTOCOL_MAX_WORLD <= MAX_AGENTS
+    for number in range(PROTOCOL_MAX_WORLD, MAX_AGENTS):
+        agents.register(registration(name=f"a{number}"))
+    with pytest.raises(NoRoom, match=f"there are {MAX_AGENTS} live agents"):
+        agents.register(registration(name="one-more"))
+    assert MAX_AGENTS + CALLS_OF_OTHERS < CALLS_AT_ONCE, "each session is a call"
 
 
 async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(world: World, monkeypatch: pytest.MonkeyPatch):
