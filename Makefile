@@ -14,6 +14,7 @@
 #   make chaos       jobs with one random fault each; ARGS='--runs 100 --seed 7', or --short
 #   make soak        64 ranks in 16 jobs for an hour, whose processes must not grow; ARGS='--minutes 1' for a short run
 #   make job-starts  start and stop 10,000 jobs without a command, and check that no process has grown
+#   make many-ranks  jobs of up to 1,024 real ranks on a tree of switches, and their cost; ARGS=--short for one of 130
 #   make flood       measure the effect of a job that floods the switch with garbage on its neighbour
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
 #   make bench       measure, compared with Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
@@ -51,7 +52,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test test-native faults chaos soak job-starts flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test test-native faults chaos soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -125,6 +126,9 @@ soak: $(VENV)/dev.stamp
 
 job-starts: $(VENV)/dev.stamp
 	$(BIN)/python tests/soak/starts.py $(ARGS)
+
+many-ranks: $(VENV)/dev.stamp
+	$(BIN)/python tests/soak/many_ranks.py $(ARGS)
 
 flood: $(VENV)/dev.stamp
 	$(BIN)/python tests/soak/flood.py $(ARGS)

@@ -17,9 +17,9 @@ from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, Vers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import parse_mac
 from switchml.controller.version import require_same_release
-from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.constants import PROTOCOL_MAX_WORLD, PROTOCOL_VERSION
 
-__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
+__all__ = ["HEARTBEAT_SECONDS", "MAX_AGENTS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _CHECK_SECONDS = 0.5
 _MAX_QUEUED = 4096
 _MAX_TEXT = 256
 _MAX_RANKS = 4096
-_MAX_AGENTS = 1024
+MAX_AGENTS = PROTOCOL_MAX_WORLD  # so that each rank of the largest job can be on a separate host
 
 
 class _Switch(Protocol):
@@ -140,10 +140,10 @@ class Agents:
 
     def _make_room(self, name: str) -> None:
         """Forget the agents that ended the longest time ago, so that names cannot fill the memory."""
-        while name not in self._sessions and len(self._sessions) >= _MAX_AGENTS:
+        while name not in self._sessions and len(self._sessions) >= MAX_AGENTS:
             gone = [session for session in self._sessions.values() if not session.live]
             if not gone:
-                raise NoRoom(f"there are {_MAX_AGENTS} live agents, and no more can register", agents=_MAX_AGENTS)
+                raise NoRoom(f"there are {MAX_AGENTS} live agents, and no more can register", agents=MAX_AGENTS)
             del self._sessions[min(gone, key=lambda session: session.heard).name]
 
     def live_session(self, name: str) -> AgentSession | None:

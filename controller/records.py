@@ -217,9 +217,9 @@ class Job:
         """Return the switches that send their sums on to this one, in order."""
         return [place for place in self.switches if place.upstream == switch]
 
-    def wire_worker(self, rank: Rank) -> int:
-        """Return the number that a rank's packets name: its place among those at its switch."""
-        return self.ranks_on(rank.switch).index(rank)
+    def wire_workers(self, switch: str) -> dict[int, int]:
+        """Return the number that the packets of each rank at a switch name: its place among them."""
+        return {rank.rank: number for number, rank in enumerate(self.ranks_on(switch))}
 
     def wire_number(self, place: JobSwitch) -> int:
         """Return the number by which the switch above knows one: its place behind the ranks and switches there."""

@@ -170,6 +170,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         for task in done:
             task.result()
     finally:
+        await session.delivered()  # otherwise ranks that have just closed would be taken for lost
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

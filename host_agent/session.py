@@ -114,9 +114,10 @@ class Session:
         self._answers = 0
         self._channel: Any = None
         self._quiescing: dict[int, asyncio.Task[None]] = {}  # by job
+        self._asking: dict[int, asyncio.Task[dict[int, int]]] = {}  # by job: requests for its ranks' positions
         self.on_registered: Callable[[], None] = lambda: None
         jobs.report = self._report
-        jobs.delivered = self._delivered
+        jobs.delivered = self.delivered
 
     async def run(self) -> None:
         """Stay registered until cancelled.
@@ -165,21 +166,29 @@ class Session:
 
     async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
         """Return the ranks that block `rank` of `job`; only those of this host while the controller is unreachable."""
-        positions: dict[int, int] = {}
-        if self._channel is not None:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                answer = await _JobsStub(self._channel).Get(
-                    pb.JobReference(id=job.assignment.job), timeout=_JOBS_GET_SECONDS
-                )
-                positions = {other.rank: other.position for other in answer.ranks}
-        return self._jobs.stalled(job, rank, positions)
+        number = job.assignment.job
+        if number not in self._asking:
+            # All ranks of this host may ask at the same time, and the answer names every rank of the job.
+            asking = self._asking[number] = asyncio.create_task(self._positions(number))
+            asking.add_done_callback(lambda _: self._asking.pop(number))
+        return self._jobs.stalled(job, rank, await asyncio.shield(self._asking[number]))
+
+    async def _positions(self, job: int) -> dict[int, int]:
+        """Ask the controller for the positions of a job's ranks; return none if it does not answer."""
+        if self._channel is None:
+            return {}
+        try:
+            answer = await _JobsStub(self._channel).Get(pb.JobReference(id=job), timeout=_JOBS_GET_SECONDS)
+        except grpc.aio.AioRpcError:
+            return {}
+        return {rank.rank: rank.position for rank in answer.ranks}
 
     def _report(self, message: pb.AgentMessage) -> None:
         if self._outgoing is not None:
             self._heartbeats += message.HasField("heartbeat")
             self._outgoing.put_nowait(message)
 
-    async def _delivered(self) -> None:
+    async def delivered(self) -> None:
         """Wait until the controller has acted on all reports, for a limited time, unless it is unreachable."""
         if self._outgoing is None:
             return

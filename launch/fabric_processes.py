@@ -30,10 +30,12 @@ __all__ = [
     "end_processes",
     "launch",
     "live_jobs",
+    "seconds_to_start",
     "stop_jobs",
 ]
 
 START_SECONDS: Final = 30.0
+_START_SECONDS_OF_EACH: Final = 2.0  # that each process adds, because all start on the CPUs of one machine
 LOG_MEBIBYTES: Final = 16  # of each process's log, and as much again for its previous part
 END_GRACE_SECONDS: Final = 5.0
 _CONNECTED_STEP_SECONDS: Final = 0.02
@@ -84,7 +86,7 @@ def launch(
         socket_directory=socket_directory,
         topology=layout.topology.as_dict() if layout.topology is not None else None,
     )
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds_to_start(len(switches) + len(places))
     began = time.monotonic()
     agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
     where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
@@ -160,6 +162,11 @@ def launch(
         raise
     report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
     return fabric
+
+
+def seconds_to_start(processes: int) -> float:
+    """Return the limit for the start of a fabric with this many switches and agents."""
+    return START_SECONDS + _START_SECONDS_OF_EACH * processes
 
 
 def _write_token(run_directory: RunDirectory) -> Path:

@@ -100,7 +100,7 @@ class Lifecycle:
         elif state is RankState.ATTACHED and job.state is JobState.READY:
             self._jobs.enter(live, JobState.RUNNING)
         else:
-            self._store.save_progress(job)
+            self._store.save_ranks(job, [rank])
             live.updated.notify()
 
     def epoch_spent(self, live: LiveJob, rank: Rank) -> None:
@@ -143,7 +143,7 @@ class Lifecycle:
             return
         if exit_code != 0 and first_report and rank.state is RankState.LOST:
             job.failure += f"; the process of rank {number} exited with status {exit_code}"
-        self._store.save_progress(job)
+        self._store.save_ranks(job, [rank])
 
     def _worker_exited(self, live: LiveJob, rank: Rank, exit_code: int) -> None:
         """Continue a job without a process; if it will be replaced, the agent may have reported the loss before."""
@@ -153,4 +153,4 @@ class Lifecycle:
         ):
             self._transitions.ranks_lost(live, [rank], why)
         else:
-            self._store.save_progress(live.job)
+            self._store.save_ranks(live.job, [rank])

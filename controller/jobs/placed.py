@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
@@ -85,6 +86,7 @@ class PlacedJob:
         carried = job.ranks_by_agent()[agent]
         [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
         ranks = [rank.rank for rank in carried]
+        wire_workers = job.wire_workers(place.switch)
         return pb.Assignment(
             job=job.id,
             epoch=place.epoch,
@@ -102,7 +104,7 @@ class PlacedJob:
             generation=job.generation,
             secret=job.secret,
             workers=[rank.worker for rank in carried],
-            wire_workers=[job.wire_worker(rank) for rank in carried] if len(self.switches) > 1 else [],
+            wire_workers=[wire_workers[rank] for rank in ranks] if len(self.switches) > 1 else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
             owned_results=len(self.switches) == 1 and self.switches[0].driver.capabilities.owned_results,
         )
@@ -112,9 +114,9 @@ class PlacedJob:
         return pb.ControllerMessage(activation=pb.Activation(job=self.job.id, epoch=self.job.epoch))
 
     def seconds_to_open(self) -> float:
-        """Return the time that its agents may take to open their ranks."""
+        """Return the time that its agents may take to open their ranks; those of one host share its CPUs."""
         job = self.job
-        most = max(len(ranks) for ranks in job.ranks_by_agent().values())
+        most = max(Counter(rank.host for rank in job.ranks).values())
         return seconds_to_open(most, job.slots, job.values_per_packet)
 
     def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:

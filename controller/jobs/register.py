@@ -93,11 +93,15 @@ class JobRegister:
             JobNotFound: no job has it.
 
         """
+        key = self._store.newest_key(reference)
+        held = self._held.get(key) if key is not None else None
+        if held is not None:
+            return held.job
         by_id = isinstance(reference, int)
         found = self._store.job_of_id(reference) if isinstance(reference, int) else self._store.job_of_name(reference)
         if found is None:
             raise JobNotFound(f"no job has the {'id' if by_id else 'name'} {reference!r}")
-        return self._present(found)
+        return found
 
     def listed(self, include_ended: bool) -> list[Job]:
         """Return the live jobs, or the newest of all, oldest first."""

@@ -118,7 +118,7 @@ class Transitions:
             self._endings.end(live, JobState.FAILED, text, pb.REVOCATION_REASON_WORKER_LOST, numbers)
             return
         _LOG.warning("job %s: %s", live.job.name, text)
-        self._store.save_progress(live.job)
+        self._store.save_ranks(live.job, ranks)
         self._leave_epoch(live, numbers, text)
         live.updated.notify()
 

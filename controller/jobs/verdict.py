@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,11 +46,13 @@ def judge(reports: Mapping[int, pb.Call], silent: Sequence[int], chunks: Mapping
 
 def _differ(reports: Mapping[int, pb.Call], chunks: Mapping[int, int]) -> bool:
     """Return whether two ranks made different calls at the same position of their streams or sequences of calls."""
-    return any(
-        reports[one] != reports[other]
-        and (chunks[one] == chunks[other] or reports[one].sequence == reports[other].sequence)
-        for one, other in itertools.combinations(reports, 2)
-    )
+    calls: dict[tuple[str, int], bytes] = {}  # the first one at each position
+    for rank, call in reports.items():
+        made = call.SerializeToString(deterministic=True)
+        for position in (("chunk", chunks[rank]), ("sequence", call.sequence)):
+            if calls.setdefault(position, made) != made:
+                return True
+    return False
 
 
 def _where(reports: Mapping[int, pb.Call], chunks: Mapping[int, int], slots: range) -> str:

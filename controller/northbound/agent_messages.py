@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from switchml.common.printable import printable
 from switchml.controller.agents import AgentSession
@@ -26,7 +27,8 @@ __all__ = ["CHECK_SECONDS", "AgentMessages"]
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
-"""The time that the controller waits for the other ranks' reports of a failed check."""
+"""The time that the controller waits for another rank's report of a failed check, after each report."""
+_MOST_CHECK_SECONDS = 7.0  # in all; the ranks wait 10 s for the verdict
 
 _EVENTS = {
     pb.RankEvent.KIND_ATTACHED: RankState.ATTACHED,
@@ -176,7 +178,14 @@ class AgentMessages:
             live.judging = asyncio.create_task(self._decide_later(live), name=f"check of job {live.job.name}")
 
     async def _decide_later(self, live: LiveJob) -> None:
-        await asyncio.sleep(CHECK_SECONDS)
+        """Decide when no more reports come; those of a thousand ranks may take seconds, also that of the one at fault.
+
+        Without its report, equal calls would be taken for changed bits.
+        """
+        deadline, seen = time.monotonic() + _MOST_CHECK_SECONDS, 0
+        while seen < len(live.calls) and time.monotonic() < deadline:
+            seen = len(live.calls)
+            await asyncio.sleep(CHECK_SECONDS)
         self._decide(live)
 
     def _decide(self, live: LiveJob) -> None:

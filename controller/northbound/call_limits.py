@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from switchml.common.role import Role
+from switchml.controller.agents import MAX_AGENTS
 from switchml.controller.errors import TooManyCalls
 from switchml.controller.northbound.connections import Peer, peer_of
 
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 
-CALLS_AT_ONCE: Final = 2048
-"""The limit for all callers together; each agent's session is a call, and each `job watch` and `events --follow`."""
 CALLS_OF_A_CALLER: Final = 256
 """The limit for one certificate's subject, unless it is an administrator's."""
 CALLS_OF_OTHERS: Final = 1024
 """The limit for all callers that are neither agents nor administrators."""
+CALLS_AT_ONCE: Final = 2 * MAX_AGENTS
+"""The limit for all callers together; each agent's session is a call, and each `job watch` and `events --follow`."""
 
 _Key = TypeVar("_Key")
 _OTHERS: Final = "the group of all viewers and operators"

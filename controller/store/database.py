@@ -160,7 +160,7 @@ class Store:
             _use_epochs(database, job)
             _write_switches(database, job)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
-            _write_ranks(database, job)
+            _write_ranks(database, job, job.ranks)
             forget_old_jobs(database, job.key)
 
     def save_state(self, job: Job, before: JobState, reason: str) -> None:
@@ -174,7 +174,7 @@ class Store:
                 "INSERT INTO transitions VALUES (?, ?, ?, ?, ?)",
                 (job.key, before, job.state, reason, job.ended or time.time()),
             )
-            _write_ranks(database, job)
+            _write_ranks(database, job, job.ranks)
 
     def begin_transition(self, target: Job) -> None:
         """Record that a job is in transition into the epoch of `target`, and mark that epoch as used."""
@@ -191,7 +191,7 @@ class Store:
             )
             _write_switches(database, job)
             database.execute("DELETE FROM ranks WHERE job = ?", (job.key,))
-            _write_ranks(database, job)
+            _write_ranks(database, job, job.ranks)
             if change is not None:
                 lists = [",".join(map(str, numbers)) for numbers in (change.lost, change.joined)]
                 database.execute(
@@ -222,11 +222,20 @@ class Store:
             database.execute("INSERT INTO configuration VALUES (?)", (content,))
         return str(row[0]) if row else None
 
+    def save_ranks(self, job: Job, ranks: Sequence[Rank]) -> None:
+        """Write some ranks of `job`, and its failure.
+
+        If each event of a rank wrote all of them, a job of N ranks would write N * N rows.
+        """
+        with self._transaction() as database:
+            database.execute("UPDATE jobs SET failure = ? WHERE key = ?", (job.failure, job.key))
+            _write_ranks(database, job, ranks)
+
     def save_progress(self, job: Job) -> None:
         """Write the ranks, failure and counters of `job`."""
         with self._transaction() as database:
             database.execute("UPDATE jobs SET failure = ? WHERE key = ?", (job.failure, job.key))
-            _write_ranks(database, job)
+            _write_ranks(database, job, job.ranks)
             database.executemany(
                 "INSERT OR REPLACE INTO counters VALUES (?, ?, ?)",
                 [(job.key, name, packets) for name, packets in job.counters.items()],
@@ -239,6 +248,16 @@ class Store:
     def newest_jobs(self, limit: int) -> list[Job]:
         """Return up to `limit` jobs, the newest first."""
         return self._jobs("ORDER BY key DESC LIMIT ?", (limit,))
+
+    def newest_key(self, reference: int | str) -> int | None:
+        """Return the key of the newest job of this id or name, without reading its ranks."""
+        column = "id" if isinstance(reference, int) else "name"
+        with store_errors(self.path):
+            row = self._database.execute(
+                f"SELECT key FROM jobs WHERE {column} = ? ORDER BY key DESC LIMIT 1",  # noqa: S608 - our own names
+                (reference,),
+            ).fetchone()
+        return int(row[0]) if row else None
 
     def job_of_id(self, job_id: int) -> Job | None:
         """Return the newest job of this id."""
@@ -394,7 +413,7 @@ def _write_switches(database: sqlite3.Connection, job: Job) -> None:
     )
 
 
-def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
+def _write_ranks(database: sqlite3.Connection, job: Job, ranks: Sequence[Rank]) -> None:
     database.executemany(
         f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 15})",  # noqa: S608 - our own names
         [
@@ -402,6 +421,6 @@ def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
                 *(job.key, r.rank, r.agent, r.instance, r.host, r.socket, r.switch_port, r.mac, r.switch),
                 *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.worker, r.counters.SerializeToString()),
             )
-            for r in job.ranks
+            for r in ranks
         ],
     )

@@ -29,6 +29,9 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
         self.heartbeat_seconds = heartbeat_seconds
         self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.positions: dict[int, int] = {}  # of ranks, for Jobs.Get
+        self.gets = 0
+        self.may_answer_gets = asyncio.Event()
+        self.may_answer_gets.set()
         self.registrations: list[pb.Register] = []
         self.messages: list[pb.AgentMessage] = []  # all but heartbeats
         self.heartbeats: list[pb.Heartbeat] = []
@@ -65,6 +68,8 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
             self.sessions -= 1
 
     async def Get(self, _reference: pb.JobReference, _context: Any) -> pb.Job:  # noqa: N802 - the name of the RPC
+        self.gets += 1
+        await self.may_answer_gets.wait()
         return pb.Job(ranks=[pb.Rank(rank=rank, position=position) for rank, position in self.positions.items()])
 
     async def _answer(self) -> None:

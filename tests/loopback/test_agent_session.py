@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -16,6 +17,7 @@ from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.host_agent.errors import RegistrationRefused
+from switchml.host_agent.jobs import Jobs
 
 
 async def test_it_introduces_itself_and_beats(tmp_path: Path) -> None:
@@ -215,6 +217,24 @@ async def test_a_close_waits_until_the_controller_knows_of_it(tmp_path: Path) ->
         await closing
 
 
+async def test_a_stop_waits_until_the_controller_has_the_last_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Jobs] = []
+
+    class Remembered(Jobs):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("switchml.host_agent.daemon.Jobs", Remembered)
+    async with running_agent(tmp_path) as agent:
+        await agent.controller.next_heartbeat()  # the agent is registered
+        for rank in range(200):
+            made[0].report(pb.AgentMessage(rank_event=pb.RankEvent(job=1, epoch=1, rank=rank)))
+    assert [message.rank_event.rank for message in agent.controller.messages] == list(range(200))
+
+
 async def test_a_process_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job()
@@ -261,6 +281,26 @@ async def test_a_refusal_is_final(tmp_path: Path, code: grpc.StatusCode) -> None
             with pytest.raises(RegistrationRefused, match="the name agent-1 is taken"):
                 await asyncio.wait_for(agent.task, DEADLINE)
     assert not agent.options.socket.exists()
+
+
+async def test_ranks_that_ask_at_the_same_time_share_the_controllers_answer(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as agent:
+        await agent.start_job(1, 5, ranks=range(4))
+        agent.controller.positions = {4: 0}
+        agent.controller.may_answer_gets.clear()
+        processes = [await in_thread(lambda: RawProcess(agent.options.socket)) for _ in range(4)]
+        for rank, process in enumerate(processes):
+            await in_thread(lambda process=process, rank=rank: process.attach(rank=rank, world_size=5))
+        for process in processes:
+            process.send({"type": "missing"})
+        for _ in range(20):  # the requests are there, and the agent is in this event loop
+            await asyncio.sleep(0)
+        agent.controller.may_answer_gets.set()
+        for process in processes:
+            answer = await in_thread(process.receive)
+            assert answer is not None
+            assert 4 in answer["ranks"]
+        assert agent.controller.gets == 1
 
 
 async def test_the_ranks_that_hold_others_up(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_each_switch_of_a_job_has_its_ranks_and_the_switches_below():
     job.ranks.append(Rank(1, "b", "i", "h", "/s", 5, "02:00:00:00:00:08", "spine", address="10.0.0.8", udp_port=5))
     job.ranks.append(Rank(2, "c", "i", "h", "/s", 6, "02:00:00:00:00:0a", "leaf", address="10.0.0.7", udp_port=6))
     assert job.children("spine") == [leaf]
-    assert [job.wire_worker(rank) for rank in job.ranks] == [0, 0, 1]
+    assert [job.wire_workers(rank.switch)[rank.rank] for rank in job.ranks] == [0, 0, 1]
     assert job.wire_number(leaf) == 1
     parent, child = ParentPort(9, 1, 2, number=1, named=(0, 1)), RankPort(1, 3, 4, 5, 6)
     above, below = job.tables(spine, children=[child]), job.tables(leaf, parent=parent)
