@@ -10,7 +10,15 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from switchml.controller.drivers import JobTables, MulticastGroup, ParentPort, PortLoss, RankPort, TableEntry
+from switchml.controller.drivers import (
+    JobTables,
+    JobTraffic,
+    MulticastGroup,
+    ParentPort,
+    PortLoss,
+    RankPort,
+    TableEntry,
+)
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
@@ -32,7 +40,7 @@ __all__ += [
     "replicas",
     "switch_address_entry",
 ]
-__all__ += ["verdict_index"]
+__all__ += ["job_traffic", "verdict_index"]
 
 Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
 
@@ -179,6 +187,22 @@ def port_losses(entries: Iterable[fy.P4TableEntry]) -> list[PortLoss]:
 def verdict_index(job_id: int, verdict: Verdict) -> int:
     """Return the index of job_counter that counts a job's packets of one verdict."""
     return (job_id << 4) | verdict
+
+
+def job_traffic(job: int, verdicts: dict[Verdict, int], entries: Iterable[fy.P4TableEntry]) -> JobTraffic:
+    """Return the packets of a job; `entries` are those of worker_table with their counters, of all jobs."""
+    contributions: dict[int, int] = {}
+    results = 0
+    for entry in entries:
+        assert entry.match is not None, "job and kind are exact keys"
+        if _number(entry.match["job"]) != job:
+            continue
+        packets = entry.counter_data.packet_count if entry.counter_data is not None else 0
+        if _number(entry.match["kind"]) == Kind.RESULT:
+            results += packets
+        else:
+            contributions[_number(entry.match["worker"])] = packets
+    return JobTraffic(verdicts, contributions, results)
 
 
 @dataclass(frozen=True)
