@@ -149,9 +149,9 @@ class PortLoss:
 
 @dataclass(frozen=True)
 class JobTraffic:
-    """The packets of one job that a switch has received: by verdict, and by the entry that admitted them.
+    """The packets of one job that a switch has received: by verdict, and from other switches.
 
-    `contributions` has the packets of each rank or switch right below, by number; `results` those of the parent.
+    `contributions` has the packets of each switch right below, by its number there; `results` those of the parent.
     """
 
     verdicts: dict[Verdict, int]
@@ -249,8 +249,8 @@ class Driver(abc.ABC):
         """Return the packets by verdict, summed over the jobs."""
 
     @abc.abstractmethod
-    async def read_traffic(self, job: int) -> JobTraffic:
-        """Return the packets that the switch has received of one job, by its id."""
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
 
     @abc.abstractmethod
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:

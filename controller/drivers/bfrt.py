@@ -356,16 +356,17 @@ class BfrtDriver(Driver):
 
         return await self._call("to read its job counters", read)
 
-    async def read_traffic(self, job: int) -> JobTraffic:
-        """Return the packets that the switch has received of one job, by its id."""
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
 
         async def read(connection: _Connection) -> JobTraffic:
             names = connection.names
-            counted = await self._verdicts(connection, [job])
+            counted = await self._verdicts(connection, [job.job])
             await connection.session.write([names.synchronisation(names.tables["worker_table"])])
             held = await self._read(connection, [names.tables["worker_table"]])
             entries = [entry for entry in held.entities if isinstance(entry, fy.P4TableEntry)]
-            return job_traffic(job, {Verdict(index & 0xF): packets for index, packets in counted.items()}, entries)
+            verdicts = {Verdict(index & 0xF): packets for index, packets in counted.items()}
+            return job_traffic(job, children, verdicts, entries)
 
         return await self._call("to read its counters of senders", read)
 

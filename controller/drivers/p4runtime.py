@@ -33,6 +33,7 @@ from switchml.controller.drivers.p4tables import (
     compare,
     job_entities,
     job_traffic,
+    link_entries,
     loss_entry,
     loss_port,
     loss_threshold,
@@ -303,13 +304,13 @@ class P4RuntimeDriver(Driver):
 
         return await self._call("to read its job counters", read)
 
-    async def read_traffic(self, job: int) -> JobTraffic:
-        """Return the packets that the switch has received of one job, by its id."""
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
 
         async def read(switch: fy.Switch) -> JobTraffic:
-            verdicts = await _sum_verdicts(switch, [job])
-            senders = [fy.P4TableEntry("worker_table", counter_data=fy.P4CounterData())]
-            return job_traffic(job, verdicts, [entry async for entry in _read(switch, senders)])
+            verdicts = await _sum_verdicts(switch, [job.job])
+            entries = [entry async for entry in _read(switch, link_entries(job, children))]
+            return job_traffic(job, children, verdicts, entries)
 
         return await self._call("to read its counters of senders", read)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
@@ -40,7 +40,7 @@ __all__ += [
     "replicas",
     "switch_address_entry",
 ]
-__all__ += ["job_traffic", "verdict_index"]
+__all__ += ["job_traffic", "link_entries", "verdict_index"]
 
 Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
 
@@ -189,19 +189,32 @@ def verdict_index(job_id: int, verdict: Verdict) -> int:
     return (job_id << 4) | verdict
 
 
-def job_traffic(job: int, verdicts: dict[Verdict, int], entries: Iterable[fy.P4TableEntry]) -> JobTraffic:
-    """Return the packets of a job; `entries` are those of worker_table with their counters, of all jobs."""
-    contributions: dict[int, int] = {}
+def link_entries(job: JobTables, children: Collection[int]) -> list[fy.P4TableEntry]:
+    """Return reads of the entries that admit packets of other switches, with their counters."""
+    below = [_sender(job, r, Kind.CONTRIBUTION, r.rank, "admit") for r in job.ranks if r.rank in children]
+    above = _parents_results(job, job.parent, 0) if job.parent is not None else []
+    return [
+        fy.P4TableEntry(one.table_id, match=one.match, priority=one.priority, counter_data=fy.P4CounterData())
+        for one in (*below, *above)
+    ]
+
+
+def job_traffic(
+    job: JobTables, children: Collection[int], verdicts: dict[Verdict, int], entries: Iterable[fy.P4TableEntry]
+) -> JobTraffic:
+    """Return the packets of a job; `entries` are those of worker_table with counters, also those of other jobs."""
+    contributions = dict.fromkeys(children, 0)
     results = 0
     for entry in entries:
         assert entry.match is not None, "job and kind are exact keys"
-        if _number(entry.match["job"]) != job:
-            continue
         packets = entry.counter_data.packet_count if entry.counter_data is not None else 0
+        worker = _number(entry.match["worker"])
+        if _number(entry.match["job"]) != job.job:
+            continue
         if _number(entry.match["kind"]) == Kind.RESULT:
             results += packets
-        else:
-            contributions[_number(entry.match["worker"])] = packets
+        elif worker in contributions:
+            contributions[worker] = packets
     return JobTraffic(verdicts, contributions, results)
 
 

@@ -1,8 +1,8 @@
 """Detects dead links between the switches of a job's tree, and fails the job before the timeouts of its calls.
 
 Port states are not used, because P4Runtime does not report them; the switches' own counters show what arrives. While
-the top of a tree completes no sum, the controller reads the counters of all its switches periodically. A link is silent
-between two readings if
+the top of a tree completes no sum, the controller reads the counters of all its switches periodically, more often while
+a link is silent. It is silent between two readings if
 
 - upward: the lower switch has sent sums, which ranks repeat until they are answered, and none of them arrived above;
 - downward: sums of the lower switch have arrived, the upper one has repeated results to a switch or rank that lacks
@@ -40,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 SILENT_READINGS: Final = 3
 """The number of successive readings in which a link that is dead was silent."""
 _STEP_SECONDS: Final = 0.25
+_QUIET_SECONDS: Final = 1.0
+"""The time between two readings of all switches while no link is silent."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class _Standing:
 
     epoch: int
     completed: int  # by the top of the tree
+    due: float = 0.0  # the time of the next reading of all switches
     since: float = 0.0  # the time of the first reading of all switches
     traffic: Mapping[str, JobTraffic] | None = None  # of each switch, read last; None while sums are completed
     silent: Counter[Link] = field(default_factory=Counter)
@@ -116,18 +119,24 @@ class LostLinks:
         if standing is None or (standing.epoch, standing.completed) != (epoch, completed):
             self._standings[job.key] = _Standing(epoch, completed)
             return []
-        switches = list(live.switches)
-        found = await asyncio.gather(*(switch.driver.read_traffic(job.id) for switch in switches))
+        if self._clock() < standing.due:
+            return []
+        traffic = await _traffic(live)
         if job.epoch != epoch:
             return []
-        traffic = {switch.name: one for switch, one in zip(switches, found, strict=True)}
-        if standing.traffic is None:
-            standing.since = self._clock()
-        else:
-            for link, silent in link_states(job, standing.traffic, traffic):
-                standing.silent[link] = standing.silent[link] + 1 if silent else 0
-        standing.traffic = traffic
+        self._compare(standing, job, traffic)
         return [link for link, readings in standing.silent.items() if readings >= SILENT_READINGS]
+
+    def _compare(self, standing: _Standing, job: Job, traffic: Mapping[str, JobTraffic]) -> None:
+        """Count the links that were silent since the reading before."""
+        now, before, standing.traffic = self._clock(), standing.traffic, traffic
+        if before is None:
+            standing.since = now
+            return
+        for link, silent in link_states(job, before, traffic):
+            standing.silent[link] = standing.silent[link] + 1 if silent else 0
+        if not any(standing.silent.values()):
+            standing.since, standing.due = now, now + _QUIET_SECONDS
 
     def _why(self, live: LiveJob, dead: list[Link]) -> str:
         """Return what happened in words: the links, what was seen, and what to check."""
@@ -142,8 +151,21 @@ class LostLinks:
         links = ", ".join(map(str, dead))
         return (
             f"link {links} is dead: in {seconds:.1f} s no packet of the job has arrived over it although some were"
-            f" sent; check the cable, and {', '.join(dict.fromkeys(ports))}, then start the job again"
+            f" sent; check the cable, and {', '.join(dict.fromkeys(ports))}"
         )
+
+
+async def _traffic(live: LiveJob) -> dict[str, JobTraffic]:
+    """Read the counters of all switches of a job."""
+    job = live.job
+    places = [(switch, tables, job.children(switch.name)) for switch, tables in live.tables()]
+    found = await asyncio.gather(
+        *(
+            switch.driver.read_traffic(tables, [job.wire_number(child) for child in children])
+            for switch, tables, children in places
+        )
+    )
+    return {switch.name: one for (switch, _, _), one in zip(places, found, strict=True)}
 
 
 def _is_watched(live: LiveJob) -> bool:

@@ -77,8 +77,8 @@ def _why_ended(switches: Sequence[ManagedSwitch]) -> str:
     names = ", ".join(switch.name for switch in switches)
     controls = ", ".join(switch.config.control for switch in switches)
     return (
-        f"switch {names} is gone: its process has ended, because nothing listens at {controls}; its sums are lost, so"
-        " start the switch and the job again"
+        f"switch {names} is gone: its process has ended, because nothing listens at {controls}, and its sums are lost;"
+        " start the switch again"
     )
 
 

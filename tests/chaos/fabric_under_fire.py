@@ -260,6 +260,12 @@ class FabricUnderFire:
         command = ["ip", "-n", self.namespaces.name(SWITCHES), "link", "set", interface, state]
         subprocess.run(command, check=True, timeout=30)
 
+    def drop_sent(self, interface: str, drop: bool) -> None:
+        """Let an interface of a switch drop all packets that are sent through it, or end that."""
+        change = ["replace", "dev", interface, "root", "tbf", "rate", "8bit", "burst", "1", "limit", "1"]
+        command = ["tc", "-n", self.namespaces.name(SWITCHES), "qdisc"]
+        subprocess.run([*command, *(change if drop else ["del", "dev", interface, "root"])], check=True, timeout=30)
+
     def lose(self, share: float) -> None:
         """Let the switch drop this fraction of the packets that its ports receive, and of those that they send."""
         with ControllerClient(self.fabric().controller) as client:

@@ -29,6 +29,7 @@ from switchml.topologies.namespaces import switch_interface
 STEPS: Final = 60
 END_SECONDS: Final = 60.0
 READY_SECONDS: Final = 60.0
+ATTEMPTS: Final = 5
 HOSTS_PER_RACK: Final = 2
 KINDS: Final = ("udp", *NAMESPACES, *BMV2)
 LINKS: Final = NAMESPACES + BMV2
@@ -51,6 +52,16 @@ class Stricken:
 
 class Racks(FabricUnderFire):
     """A fabric of racks; `start_jobs` starts the next run's jobs."""
+
+    def up_in_time(self) -> None:
+        """Start the fabric, again if the machine was too busy for that in the time that `up` has."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self.up()
+                return
+            except AssertionError as error:  # noqa: PERF203
+                if "not ready in time" not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
 
     def start_jobs(self, shape: Shape, number: int) -> None:
         """Start both jobs, and return once the first has reached the step of the fault."""
@@ -113,11 +124,12 @@ class Racks(FabricUnderFire):
         wait_until(whole, "all switches and agents are there", READY_SECONDS)
 
     def close(self) -> None:
-        for job in (getattr(self, "bystander", None),):
-            if job is not None:
-                job.kill()
-                job.wait(10)
-        super().close()
+        try:
+            if hasattr(self, "bystander"):
+                self.bystander.kill()
+                self.bystander.wait(10)
+        finally:
+            super().close()
 
 
 # ---- the faults ------------------------------------------------------------------------------------------------------
@@ -155,11 +167,24 @@ def _kill_switch(which: Callable[[Racks], str]) -> Callable[[Racks], Stricken]:
 
 
 def _cut_uplink(fire: Racks) -> Stricken:
+    """Take the link of a leaf and the spine down, or let both ends drop all packets that they send over it.
+
+    The latter for BMv2, which receives nothing on any of its ports while one of its interfaces is down.
+    """
     leaf, port = fire.uplink()
-    interface = switch_interface(leaf, port)
+    [parent] = [switch["parent"] for switch in fire.fabric().switches if switch["name"] == leaf]
+    ends = [switch_interface(leaf, port), switch_interface(TOP, parent["port"])]
+
+    def set_link(works: bool) -> None:
+        if fire.shape.kind != "bmv2":
+            fire.set_link(ends[0], "up" if works else "down")
+            return
+        for interface in ends:
+            fire.drop_sent(interface, not works)
+
     fire.struck()
-    fire.set_link(interface, "down")
-    return Stricken({f"{leaf} - {TOP}"}, f"link {leaf} -> {TOP}", repair=lambda: fire.set_link(interface, "up"))
+    set_link(False)
+    return Stricken({f"{leaf} - {TOP}"}, f"link {leaf} -> {TOP}", repair=lambda: set_link(True))
 
 
 def _lose(direction: str) -> Callable[[Racks], Stricken]:
@@ -321,7 +346,7 @@ def racks_up(directory: Path, kind: str, racks: int, chance: random.Random) -> I
     """Start a fabric of this kind, and stop it at the end."""
     fire = Racks(directory, draw(chance, kind, racks), chance)
     try:
-        fire.up()
+        fire.up_in_time()
         yield fire
     finally:
         fire.close()

@@ -86,8 +86,8 @@ class TablesInMemory(Driver):
         del job_ids
         return dict.fromkeys(Verdict, 0)
 
-    async def read_traffic(self, job: int) -> JobTraffic:
-        del job
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        del job, children
         return JobTraffic(dict.fromkeys(Verdict, 0), {}, 0)
 
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:

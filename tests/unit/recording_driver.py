@@ -54,7 +54,7 @@ class RecordingDriver(Driver):
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
         return dict.fromkeys(Verdict, self.packets)
 
-    async def read_traffic(self, job: int) -> JobTraffic:
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
         return JobTraffic(dict.fromkeys(Verdict, self.packets), {}, 0)
 
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:

@@ -44,7 +44,7 @@ class Counted:
     async def read_verdicts(self, _jobs: Any) -> dict[Verdict, int]:
         return dict(self.verdicts)
 
-    async def read_traffic(self, _job: int) -> JobTraffic:
+    async def read_traffic(self, _job: Any, _children: Any) -> JobTraffic:
         if not self.answers:
             raise SwitchUnavailable("it does not answer")
         return self.traffic()
@@ -59,7 +59,9 @@ class Fabric:
     def __init__(self) -> None:
         self.switches = {name: Counted(name, parent) for name, parent in PARENTS.items()}
         switches = list(self.switches.values())
-        self.live: Any = SimpleNamespace(job=tree_job(), switches=switches, leaves_epoch=False)
+        self.live: Any = SimpleNamespace(
+            job=tree_job(), switches=switches, leaves_epoch=False, tables=lambda: [(one, None) for one in switches]
+        )
         self.ended: list[tuple[int, str]] = []
         self.now = 0.0
         self.watch = LostLinks(SimpleNamespace(), self, lambda: self.now)  # type: ignore[arg-type]
@@ -144,7 +146,7 @@ async def test_a_dead_link_ends_the_job_and_is_named_with_its_ports() -> None:
 async def test_one_arrival_shows_that_the_link_lives() -> None:
     fabric = Fabric()
     await fabric.read(2)
-    for reading in range(4 * SILENT_READINGS):
+    for reading in range(8 * SILENT_READINGS):
         fabric.send_up("leaf2", 1, arrives=reading % SILENT_READINGS == 0)
         await fabric.read()
     assert not fabric.ended
