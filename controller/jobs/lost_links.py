@@ -6,8 +6,8 @@ a link is silent. It is silent between two readings if
 
 - upward: the lower switch has sent sums, which ranks repeat until they are answered, and none of them arrived above;
 - downward: sums of the lower switch have arrived, the upper one has repeated results to a switch or rank that lacks
-  them, and no result arrived below. Of several such links the one whose lower switch has completed the fewest sums is
-  the one that results were repeated to: the others wait for a sum that the switch behind it cannot send yet.
+  them, and no result arrived below. If there are several such links, the results were repeated over the one whose lower
+  switch has completed the fewest sums: the others wait for a sum that the switch behind it cannot send yet.
 
 A link that stays silent over several readings is dead. A slow rank makes no link silent: either its switch sends
 nothing, or what others send arrives.

@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,13 +34,13 @@ ATTEMPTS: Final = 5
 HOSTS_PER_RACK: Final = 2
 KINDS: Final = ("udp", *NAMESPACES, *BMV2)
 LINKS: Final = NAMESPACES + BMV2
-"""The fabrics whose switches are connected by links of their own."""
+"""The fabrics in which a separate link connects each leaf with the spine."""
 TOP: Final = "spine"
 
 
 @dataclass
 class Stricken:
-    """What a fault has hit, and how to undo it.
+    """The parts of a fabric that a fault has hit, and how to repair them.
 
     `named` must be in the message of the error; the bystander is affected if it uses one of `parts`.
     """
@@ -59,9 +60,11 @@ class Racks(FabricUnderFire):
             try:
                 self.up()
                 return
-            except AssertionError as error:  # noqa: PERF203
-                if "not ready in time" not in str(error) or attempt == ATTEMPTS - 1:
+            except (AssertionError, subprocess.TimeoutExpired) as error:  # noqa: PERF203
+                busy = "not ready in time" in str(error) or "timed out" in str(error)
+                if not busy or attempt == ATTEMPTS - 1:
                     raise
+                self.down()
 
     def start_jobs(self, shape: Shape, number: int) -> None:
         """Start both jobs, and return once the first has reached the step of the fault."""
