@@ -51,6 +51,7 @@ class Words:
     def __init__(self, job: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
         self.said: list[tuple[int, dict[str, Any]]] = []  # worker number and message
+        self.last_step = -1
         self._more = threading.Condition()
         self._thread = threading.Thread(target=self._read, args=(job,), daemon=True)
         self._thread.start()
@@ -65,13 +66,14 @@ class Words:
                 if line.startswith("[") and "] {" in line:
                     worker, words = line[1:].split("] ", 1)
                     self.said.append((int(worker), json.loads(words)))
+                    self.last_step = max(self.last_step, self.said[-1][1].get("step", -1))
                 self._more.notify_all()
         with self._more:
             self._more.notify_all()
 
     def reached(self, step: int) -> bool:
         """Return whether a rank has completed this step."""
-        return any(words.get("step", -1) >= step for _, words in self.said)
+        return self.last_step >= step
 
     def wait_for_step(self, step: int, job: subprocess.Popen[str], seconds: float) -> None:
         """Return as soon as a rank has completed this step."""
@@ -143,9 +145,12 @@ class FabricUnderFire:
         if self.shape.step:
             self.words.wait_for_step(self.shape.step, self.job, END_SECONDS)
 
-    def begin_job(self, workers: int, policy: str, steps: int, *more: str) -> tuple[subprocess.Popen[str], Words]:
+    def begin_job(
+        self, workers: int, policy: str, steps: int, *more: str, pause: float = 0.02
+    ) -> tuple[subprocess.Popen[str], Words]:
         """Start a job that checks its sums, with more options of `job start`."""
-        worker = self.ctl.worker("survives", "--size", str(self.shape.size), "--steps", str(steps), "--pause", "0.02")
+        worker = self.ctl.worker("survives", "--size", str(self.shape.size), "--steps", str(steps))
+        worker += ["--pause", str(pause)]
         worker += ["--timeout", str(CALL_SECONDS), "--say-steps"]
         start = ["job", "start", "--workers", str(workers), "--on-failure", policy, *more]
         job = self.ctl.start(*start, *worker)
@@ -389,9 +394,13 @@ class FabricUnderFire:
     def _leftovers(self) -> list[str]:
         found: list[str] = []
         with ControllerClient(self.fabric().controller) as client:
+            live = client.list_jobs()
             for name in [switch.name for switch in client.list_switches()]:
-                found += [f"{name}: {what}" for what in _left_in_switch(client.show_switch(name))]
+                found += [f"{name}: {what}" for what in _left_in_switch(client.show_switch(name), live)]
+        busy = {rank.agent for job in live for rank in job.ranks}
         for process in self.ctl.processes():
+            if process["name"] in busy:
+                continue
             memory = [name for name in _descriptors(process["pid"]) if name.startswith("/memfd:switchml")]
             found += [f"{process['name']} still has {len(memory)} pieces of shared memory"] if memory else []
         return found
@@ -421,14 +430,17 @@ class FabricUnderFire:
             os.kill(pid, signal.SIGKILL)
 
 
-def _left_in_switch(detail: pb.SwitchDetail) -> list[str]:
-    """Return what ended jobs have left in a switch."""
+def _left_in_switch(detail: pb.SwitchDetail, live: list[pb.Job]) -> list[str]:
+    """Return what jobs that are not live have left in a switch."""
+    here = {job.id: place for job in live for place in job.switches if place.switch == detail.switch.name}
     found = []
-    if detail.switch.slots_free != detail.switch.slots:
-        found.append(f"{detail.switch.slots - detail.switch.slots_free} slots are left")
-    tables = [entry.table for entry in detail.entries if entry.table != "switch_address_table"]
+    left = detail.switch.slots - detail.switch.slots_free - sum(place.slots for place in here.values())
+    if left:
+        found.append(f"{left} slots are left")
+    entries = [entry for entry in detail.entries if entry.table != "switch_address_table"]
+    tables = [entry.table for entry in entries if entry.match.get("job") not in map(str, here)]
     found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
-    found += ["multicast groups are left"] if detail.groups else []
+    found += ["multicast groups are left"] if detail.groups and not here else []
     return found
 
 
