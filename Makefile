@@ -11,7 +11,7 @@
 #   make torch-suite PyTorch's own tests of a backend, run with SwitchML; takes a quarter of an hour
 #   make p4          compile the P4 program into dataplane/p4/build; TARGET=bmv2, or TARGET=tofino, which prints its resources
 #   make faults      the tests of failures, including those that are too long for `make test`
-#   make chaos       jobs with one random fault each; ARGS='--runs 100 --seed 7', or --short
+#   make chaos       jobs with one random fault each; ARGS='--runs 100 --seed 7', --racks 2 for trees, or --short
 #   make soak        64 ranks in 16 jobs for an hour, whose processes must not grow; ARGS='--minutes 1' for a short run
 #   make job-starts  start and stop 10,000 jobs without a command, and check that no process has grown
 #   make many-ranks  jobs of up to 1,024 real ranks on a tree of switches, and their cost; ARGS=--short for one of 130

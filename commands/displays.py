@@ -27,7 +27,7 @@ from switchml.common.progress import Progress
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.launch.detached import leave_terminal
-from switchml.ops.stragglers import slowest_rank
+from switchml.ops.stragglers import lag
 
 __all__ = ["DetachedJob", "JobDisplay", "ProgressBar"]
 
@@ -107,15 +107,15 @@ class JobDisplay(_Bar):
         """Show the job's progress in the bar."""
         if self._bar is None or self._task is None:
             return
-        position, rank, behind = slowest_rank(job)
+        position = min((rank.position for rank in job.ranks), default=0)
         now = time.monotonic()
         self._first = self._first or (now, position)
         elapsed = now - self._first[0]
         text = f"{enum_word(pb.JobState, job.state)}  {position:,} chunks"
         if elapsed > 1:
             text += f"  {(position - self._first[1]) / elapsed:,.0f}/s"
-        if behind:
-            text += f"  rank {rank} is {behind:,} behind"
+        if behind := lag(job):
+            text += f"  {behind}"
         self._bar.update(self._task, text=text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -13,11 +14,14 @@ from typing import Final
 
 import grpc
 
+from switchml.common.deadline import within
 from switchml.common.tls import Security, is_local
 
-__all__ = ["UNIX", "listen", "parse_grpc_address", "parse_host_port"]
+__all__ = ["UNIX", "listen", "nothing_listens", "parse_grpc_address", "parse_host_port"]
 
 _LOG = logging.getLogger(__name__)
+
+_REFUSAL_SECONDS: Final = 0.5
 
 UNIX: Final = "unix:"
 """The prefix of a Unix socket's address."""
@@ -46,6 +50,23 @@ def parse_grpc_address(text: str) -> Path | tuple[str, int]:
     if not path.is_absolute():
         raise ValueError(f"{text!r} has no absolute path after {UNIX}")
     return path
+
+
+async def nothing_listens(address: str) -> bool:
+    """Return whether the address refuses connections: its host runs, but no process listens there.
+
+    A host that does not answer within a short time may still run, so this is not a refusal.
+    """
+    place = parse_grpc_address(address)
+    opening = asyncio.open_unix_connection(place) if isinstance(place, Path) else asyncio.open_connection(*place)
+    try:
+        _, writer = await within(_REFUSAL_SECONDS, opening)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    return False
 
 
 def listen(server: grpc.aio.Server, address: str, security: Security) -> str:

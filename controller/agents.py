@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
@@ -39,6 +39,8 @@ class _Switch(Protocol):
     def name(self) -> str: ...
     @property
     def highest_port(self) -> int: ...
+    @property
+    def neighbours(self) -> Mapping[int, str]: ...
 
 
 class AgentSession:
@@ -113,7 +115,7 @@ class Agents:
         """Open a session of an agent of `tenant`; jobs that its processes begin belong to this tenant.
 
         Raises:
-            InvalidRequest: a field has a value that is not allowed.
+            InvalidRequest: a field has a value that is not allowed, or another switch is at its switch port.
             VersionMismatch: software or wire protocol are of another version.
             SwitchNotFound: it names a switch that is not configured.
             AgentExists: an agent of this name is live in another process.
@@ -123,6 +125,13 @@ class Agents:
         _validate(registration)
         switch = self._find_switch(registration.switch)
         _require_number(registration, "switch_port", switch.highest_port)
+        port = registration.switch_port
+        if port in switch.neighbours:
+            raise InvalidRequest(
+                f"agent {registration.name}: port {port} of switch {switch.name} leads to switch"
+                f" {switch.neighbours[port]}, not to a host; give the agent the port of its host (--switch-port), or"
+                " correct the `parent` of the switches in the controller's configuration"
+            )
         present = self._sessions.get(registration.name)
         if present is not None and present.live:
             if present.registration.instance != registration.instance:

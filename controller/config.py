@@ -377,6 +377,19 @@ class ControllerConfig:
         return Security.of(self.tls, self.insecure)
 
 
+def ports_between_switches(switches: Iterable[SwitchConfig]) -> dict[tuple[str, int], str]:
+    """Return the ports that lead to another switch alone, by switch and number, with the name of that switch.
+
+    A UDP port, which has no MAC address, is not one: any number of peers can be there.
+    """
+    ends = {}
+    for one in switches:
+        if one.parent is not None and one.mac != _NO_MAC:
+            ends[one.parent.switch, one.parent.port] = one.name
+            ends[one.name, one.parent.uplink] = one.parent.switch
+    return ends
+
+
 def switch_trees(switches: Iterable[SwitchConfig], levels: int) -> SwitchTrees:
     """Return the trees of switches, of at most `levels` levels.
 

@@ -13,6 +13,7 @@ from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.lost_links import LostLinks
 from switchml.controller.jobs.lost_switches import LostSwitches
 from switchml.controller.jobs.recovery import Recovery
 from switchml.controller.jobs.register import JobRegister
@@ -50,6 +51,7 @@ class Controller:
         self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)
         self.rendezvous = Rendezvous(self.jobs, self.lifecycle, transitions, self.endings, store.events)
         self.lost_switches = LostSwitches(self.jobs, self.endings, clock)
+        self.lost_links = LostLinks(self.jobs, self.endings, clock)
         self.profiles = Profiles(self.agents)
         self.messages = AgentMessages(
             store, self.jobs, self.lifecycle, transitions, self.endings, self.rendezvous, self.profiles

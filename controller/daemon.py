@@ -86,6 +86,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
                 asyncio.create_task(controller.switches.run(controller.recovery.prepare_switch), name="switches"),
                 asyncio.create_task(controller.agents.run(), name="agents"),
                 asyncio.create_task(controller.lost_switches.run(), name="lost switches"),
+                asyncio.create_task(controller.lost_links.run(), name="lost links"),
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.port_numbers import highest_port
-from switchml.controller.config import SwitchConfig, switch_trees
+from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
 from switchml.controller.drivers import Driver, JobTables, PortLoss, SwitchContents
 from switchml.controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from switchml.controller.store.database import Store
@@ -33,6 +33,7 @@ class ManagedSwitch:
         self.driver = driver
         self.lock = asyncio.Lock()
         self.drained = False  # no new jobs are placed on it
+        self.neighbours: dict[int, str] = {}  # the switches at its ports that lead to one
         self.last_told = False  # true if the last event in the log is that it was connected
 
     @property
@@ -65,6 +66,8 @@ class Switches:
         self._store = store
         self._switches = {switch.name: switch for switch in switches}
         self.trees = switch_trees([switch.config for switch in self], levels=len(self._switches))
+        for (name, port), neighbour in ports_between_switches(switch.config for switch in self).items():
+            self._switches[name].neighbours[port] = neighbour
         for switch in self._switches.values():
             switch.driver.on_connection = functools.partial(self._connection_changed, switch)
         for name in store.drained_switches() & self._switches.keys():

@@ -7,19 +7,21 @@ import dataclasses
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 
-__all__ = ["Straggler", "slowest_rank", "straggler"]
+__all__ = ["Straggler", "lag", "straggler"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Straggler:
     """The rank that lags furthest; figures are as old as the agents' last heartbeats, about a second.
 
-    `behind` counts chunks relative to the furthest rank; `idle_seconds` is the time since this rank last advanced.
+    `switch` is the one that its agent is attached to; `behind` counts chunks relative to the furthest rank;
+    `idle_seconds` is the time since this rank last advanced.
     """
 
     rank: int
     agent: str
     host: str
+    switch: str
     state: str
     behind: int
     idle_seconds: float
@@ -33,13 +35,13 @@ def straggler(job: pb.Job) -> Straggler | None:
         return None
     state = enum_word(pb.RankState, slowest.state)
     behind = last - slowest.position
-    return Straggler(slowest.rank, slowest.agent, slowest.host, state, behind, slowest.idle_seconds)
+    return Straggler(slowest.rank, slowest.agent, slowest.host, slowest.switch, state, behind, slowest.idle_seconds)
 
 
-def slowest_rank(job: pb.Job) -> tuple[int, int, int]:
-    """Return the lowest position of all ranks, the rank that has it, and how many chunks it is behind the first."""
-    positions = {rank.rank: rank.position for rank in job.ranks}
-    if not positions:
-        return 0, 0, 0
-    slowest = min(positions, key=lambda rank: (positions[rank], rank))
-    return positions[slowest], slowest, max(positions.values()) - positions[slowest]
+def lag(job: pb.Job) -> str:
+    """Return which rank lags furthest, and below which leaf if the job is on a tree, in words; "" if none lags."""
+    slowest = straggler(job)
+    if slowest is None:
+        return ""
+    leaf = f" below {slowest.switch}" if len(job.switches) > 1 else ""
+    return f"rank {slowest.rank}{leaf} is {slowest.behind:,} behind"

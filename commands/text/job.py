@@ -24,7 +24,7 @@ from switchml.commands.text.tables import age, packet_columns, packet_counts, st
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.launch.job_start import shell_variables, switch_counters
-from switchml.ops.stragglers import slowest_rank
+from switchml.ops.stragglers import lag
 
 __all__: list[str] = []
 
@@ -60,10 +60,10 @@ def _(watch: JobWatch) -> Iterator[Part]:
 
 def _line(job: pb.Job) -> str:
     """Return a job in one line: its state, its position, and which rank the others wait for."""
-    position, rank, behind = slowest_rank(job)
+    position = min((rank.position for rank in job.ranks), default=0)
     line = f"{job.name}: {enum_word(pb.JobState, job.state)}, {position:,} chunks"
-    if behind:
-        line += f", rank {rank} is {behind:,} behind"
+    if behind := lag(job):
+        line += f", {behind}"
     return line + (f": {job.failure}" if job.failure else "")
 
 
@@ -133,8 +133,9 @@ def _(standing: JobStanding) -> Iterator[Part]:
     if slowest is None:
         yield "no rank is behind"
         return
+    leaf = f" at switch {slowest.switch}" if len(job.switches) > 1 else ""
     yield (
-        f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}, {slowest.state}) is "
+        f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}{leaf}, {slowest.state}) is "
         f"{slowest.behind:,} chunks behind the first and has not advanced for {slowest.idle_seconds:.1f} s"
     )
 

@@ -47,8 +47,9 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
     head = Text.assemble(("\n" + job.name, "bold"), f" (id {job.id}) on {', '.join(job.switches)}  {job.state}  ")
     head.append(f"{_rate(job.bytes_per_second)}, {job.retransmitted_share:.1%} retransmitted, {job.age_seconds:,.0f} s")
     if job.straggler is not None:
-        behind = max(rank.behind for rank in job.ranks)
-        head.append(f"  rank {job.straggler} is {behind:,} chunks behind", "yellow")
+        last = next(rank for rank in job.ranks if rank.rank == job.straggler)
+        leaf = f" below {last.switch}" if len(job.switches) > 1 else ""
+        head.append(f"  rank {job.straggler}{leaf} is {last.behind:,} chunks behind", "yellow")
     columns = ("rank", "state", "agent", "chunks", "behind", "rate", *headings("top", RANK), "round trip")
     ranks = table(*columns, right=(columns[0], *columns[3:]))
     shown = sorted(job.ranks, key=lambda rank: (-rank.behind, rank.rank))[:_MOST_RANKS]

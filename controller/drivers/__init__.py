@@ -13,6 +13,7 @@ __all__ = [
     "Capabilities",
     "Driver",
     "JobTables",
+    "JobTraffic",
     "MulticastGroup",
     "ParentPort",
     "PortLoss",
@@ -147,6 +148,18 @@ class PortLoss:
 
 
 @dataclass(frozen=True)
+class JobTraffic:
+    """The packets of one job that a switch has received: by verdict, and from other switches.
+
+    `contributions` has the packets of each switch right below, by its number there; `results` those of the parent.
+    """
+
+    verdicts: dict[Verdict, int]
+    contributions: dict[int, int]
+    results: int
+
+
+@dataclass(frozen=True)
 class SwitchContents:
     """The contents of a switch in readable form."""
 
@@ -160,13 +173,15 @@ class Driver(abc.ABC):
     """One switch.
 
     ``connected``, ``primary`` and ``failure`` (why it is not connected) describe the connection, which ``run``
-    maintains; ``api_version`` is that of the switch's control interface, empty until it is known. The other methods
-    raise SwitchUnavailable if there is no connection, and SwitchRefused with the switch's message.
+    maintains; ``api_version`` is that of the switch's control interface, empty until it is known. ``ended`` is true if
+    the switch's process is known to have ended, and its registers with it. The other methods raise SwitchUnavailable if
+    there is no connection, and SwitchRefused with the switch's message.
     """
 
     primary = False
     failure = "not connected yet"
     api_version = ""
+    ended = False
     _connected = False
     on_connection: Callable[[bool], None] = staticmethod(lambda _: None)
     """Called when ``connected`` changes."""
@@ -232,6 +247,10 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
         """Return the packets by verdict, summed over the jobs."""
+
+    @abc.abstractmethod
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
 
     @abc.abstractmethod
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:

@@ -18,7 +18,15 @@ import grpc
 
 from switchml import dataplane
 from switchml.common.tls import Options, Security, TlsError, switch_name
-from switchml.controller.drivers import Capabilities, Driver, JobTables, PortLoss, SwitchContents, SwitchSettings
+from switchml.controller.drivers import (
+    Capabilities,
+    Driver,
+    JobTables,
+    JobTraffic,
+    PortLoss,
+    SwitchContents,
+    SwitchSettings,
+)
 from switchml.controller.drivers.bfrt_entities import Held, Names
 from switchml.controller.drivers.bfrt_ports import Ports, pipe_of
 from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
@@ -28,6 +36,7 @@ from switchml.controller.drivers.p4tables import (
     Entity,
     compare,
     job_entities,
+    job_traffic,
     printed_entry,
     printed_group,
     switch_address_entry,
@@ -349,6 +358,20 @@ class BfrtDriver(Driver):
             return total
 
         return await self._call("to read its job counters", read)
+
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
+
+        async def read(connection: _Connection) -> JobTraffic:
+            names = connection.names
+            counted = await self._verdicts(connection, [job.job])
+            await connection.session.write([names.synchronisation(names.tables["worker_table"])])
+            held = await self._read(connection, [names.tables["worker_table"]])
+            entries = [entry for entry in held.entities if isinstance(entry, fy.P4TableEntry)]
+            verdicts = {Verdict(index & 0xF): packets for index, packets in counted.items()}
+            return job_traffic(job, children, verdicts, entries)
+
+        return await self._call("to read its counters of senders", read)
 
     async def _verdicts(self, connection: _Connection, job_ids: Iterable[int]) -> dict[int, int]:
         indexes = [verdict_index(job, verdict) for job in job_ids for verdict in Verdict]

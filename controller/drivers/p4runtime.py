@@ -16,11 +16,13 @@ from google.protobuf import text_format
 
 from switchml import dataplane
 from switchml.common.deadline import within
+from switchml.common.grpc_address import nothing_listens
 from switchml.common.tls import Security, TlsError, switch_name
 from switchml.controller.drivers import (
     Capabilities,
     Driver,
     JobTables,
+    JobTraffic,
     PortLoss,
     SwitchContents,
     SwitchSettings,
@@ -30,6 +32,8 @@ from switchml.controller.drivers.p4tables import (
     Entity,
     compare,
     job_entities,
+    job_traffic,
+    link_entries,
     loss_entry,
     loss_port,
     loss_threshold,
@@ -63,6 +67,9 @@ _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDE
 
 class P4RuntimeDriver(Driver):
     """Drives one P4Runtime target with finsy.
+
+    In both targets the process that listens for P4Runtime also holds the registers: if nothing listens any more, they
+    are lost.
 
     finsy connects and arbitrates. The pipeline is loaded here and not by finsy, because only then is a refusal an
     exception that can be reported to the user.
@@ -109,6 +116,7 @@ class P4RuntimeDriver(Driver):
                 attempt.cancel()
                 await asyncio.wait({attempt})
                 self._disconnected()
+            self.ended = await nothing_listens(self.settings.control)
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _connection(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
@@ -127,7 +135,7 @@ class P4RuntimeDriver(Driver):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
         async with contextlib.AsyncExitStack() as stack:
             await within(_CONNECT_SECONDS, stack.enter_async_context(switch))
-            self._switch = switch
+            self._switch, self.ended = switch, False
             # finsy has read the version, and writes the replicas of multicast groups in the form that it requires.
             self.api_version = ".".join(map(str, switch.p4runtime_version[:3]))
             while True:
@@ -292,13 +300,19 @@ class P4RuntimeDriver(Driver):
         """Return the packets by verdict, summed over the jobs."""
 
         async def read(switch: fy.Switch) -> dict[Verdict, int]:
-            total = dict.fromkeys(Verdict, 0)
-            async for entry in _read_verdicts(switch, job_ids):
-                assert entry.index is not None
-                total[Verdict(entry.index & 0xF)] += entry.packet_count
-            return total
+            return await _sum_verdicts(switch, job_ids)
 
         return await self._call("to read its job counters", read)
+
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        """Return the packets of a job that the switch has received; `children` are the numbers of switches below."""
+
+        async def read(switch: fy.Switch) -> JobTraffic:
+            verdicts = await _sum_verdicts(switch, [job.job])
+            entries = [entry async for entry in _read(switch, link_entries(job, children))]
+            return job_traffic(job, children, verdicts, entries)
+
+        return await self._call("to read its counters of senders", read)
 
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         """Make ports lose packets on purpose; return all ports that lose packets now."""
@@ -389,6 +403,14 @@ async def _read_verdicts(switch: fy.Switch, job_ids: Iterable[int]) -> AsyncIter
     entries = [fy.P4CounterEntry("job_counter", index=verdict_index(job, v)) for job in job_ids for v in Verdict]
     async for entry in _read(switch, entries):
         yield entry
+
+
+async def _sum_verdicts(switch: fy.Switch, job_ids: Iterable[int]) -> dict[Verdict, int]:
+    total = dict.fromkeys(Verdict, 0)
+    async for entry in _read_verdicts(switch, job_ids):
+        assert entry.index is not None
+        total[Verdict(entry.index & 0xF)] += entry.packet_count
+    return total
 
 
 async def _write(write: Callable[[Iterable[Entity]], Awaitable[None]], entities: Sequence[Entity]) -> None:

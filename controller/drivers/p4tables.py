@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
@@ -10,7 +10,15 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from switchml.controller.drivers import JobTables, MulticastGroup, ParentPort, PortLoss, RankPort, TableEntry
+from switchml.controller.drivers import (
+    JobTables,
+    JobTraffic,
+    MulticastGroup,
+    ParentPort,
+    PortLoss,
+    RankPort,
+    TableEntry,
+)
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
@@ -32,7 +40,7 @@ __all__ += [
     "replicas",
     "switch_address_entry",
 ]
-__all__ += ["verdict_index"]
+__all__ += ["job_traffic", "link_entries", "verdict_index"]
 
 Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
 
@@ -179,6 +187,35 @@ def port_losses(entries: Iterable[fy.P4TableEntry]) -> list[PortLoss]:
 def verdict_index(job_id: int, verdict: Verdict) -> int:
     """Return the index of job_counter that counts a job's packets of one verdict."""
     return (job_id << 4) | verdict
+
+
+def link_entries(job: JobTables, children: Collection[int]) -> list[fy.P4TableEntry]:
+    """Return reads of the entries that admit packets of other switches, with their counters."""
+    below = [_sender(job, r, Kind.CONTRIBUTION, r.rank, "admit") for r in job.ranks if r.rank in children]
+    above = _parents_results(job, job.parent, 0) if job.parent is not None else []
+    return [
+        fy.P4TableEntry(one.table_id, match=one.match, priority=one.priority, counter_data=fy.P4CounterData())
+        for one in (*below, *above)
+    ]
+
+
+def job_traffic(
+    job: JobTables, children: Collection[int], verdicts: dict[Verdict, int], entries: Iterable[fy.P4TableEntry]
+) -> JobTraffic:
+    """Return the packets of a job; `entries` are those of worker_table with counters, also those of other jobs."""
+    contributions = dict.fromkeys(children, 0)
+    results = 0
+    for entry in entries:
+        assert entry.match is not None, "job and kind are exact keys"
+        packets = entry.counter_data.packet_count if entry.counter_data is not None else 0
+        worker = _number(entry.match["worker"])
+        if _number(entry.match["job"]) != job.job:
+            continue
+        if _number(entry.match["kind"]) == Kind.RESULT:
+            results += packets
+        elif worker in contributions:
+            contributions[worker] = packets
+    return JobTraffic(verdicts, contributions, results)
 
 
 @dataclass(frozen=True)

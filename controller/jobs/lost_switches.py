@@ -1,15 +1,18 @@
 """Detects switches that do not answer any more, and fails their jobs before the timeouts of their calls.
 
-A lost control connection does not prove that packets are lost: a switch may continue without its management CPU. A
-missing result does not prove it either: a rank may be slow. But the switch is lost if every rank waits for a result to
-which all of them have contributed, no result comes in spite of retransmissions, and the controller cannot reach the
-switch either. While a link is cut for some time, the control connection stays, and the jobs wait.
+A switch is lost with its process, if its driver knows that this has ended. Otherwise a lost control connection does
+not prove that packets are lost: a switch may continue without its management CPU. A missing result does not prove it
+either: a rank may be slow. But the switch is lost if every rank waits for a result to which all of them have
+contributed, no result comes in spite of retransmissions, and the controller cannot reach the switch either. While the
+link of a host is cut for some time, the control connection stays, and the jobs wait; lost_links.py watches the links
+between switches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from switchml.common.clock import Clock, stood_still
@@ -17,6 +20,7 @@ from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.register import JobRegister
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState
+from switchml.controller.switches import ManagedSwitch
 
 __all__ = ["ANSWER_SECONDS", "LostSwitches"]
 
@@ -50,6 +54,10 @@ class LostSwitches:
         silent: dict[int, tuple[int, float]] = {}
         for live in self._jobs.live_jobs():
             job = live.job
+            ended = [switch for switch in live.switches if switch.driver.ended]
+            if ended and job.state is JobState.RUNNING:
+                self._endings.end(live, JobState.FAILED, _why_ended(ended), pb.REVOCATION_REASON_SWITCH_LOST)
+                continue
             unreachable = [switch.name for switch in live.switches if not switch.driver.connected]
             if not unreachable or live.leaves_epoch or not all_wait(job):
                 continue
@@ -63,6 +71,15 @@ class LostSwitches:
                 )
                 self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         self._silent = silent
+
+
+def _why_ended(switches: Sequence[ManagedSwitch]) -> str:
+    names = ", ".join(switch.name for switch in switches)
+    controls = ", ".join(switch.config.control for switch in switches)
+    return (
+        f"switch {names} is gone: its process has ended, because nothing listens at {controls}, and its sums are lost;"
+        " start the switch again"
+    )
 
 
 def all_wait(job: Job) -> bool:

@@ -23,6 +23,7 @@ from switchml.common.clock import TEST_VARIABLE
 from switchml.common.processes import StartingProcess
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError, StoreError
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from switchml.launch.fabric import stop
 from switchml.launch.fabric_state import Fabric, inspect
@@ -50,6 +51,7 @@ class Words:
     def __init__(self, job: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
         self.said: list[tuple[int, dict[str, Any]]] = []  # worker number and message
+        self.last_step = -1
         self._more = threading.Condition()
         self._thread = threading.Thread(target=self._read, args=(job,), daemon=True)
         self._thread.start()
@@ -64,13 +66,14 @@ class Words:
                 if line.startswith("[") and "] {" in line:
                     worker, words = line[1:].split("] ", 1)
                     self.said.append((int(worker), json.loads(words)))
+                    self.last_step = max(self.last_step, self.said[-1][1].get("step", -1))
                 self._more.notify_all()
         with self._more:
             self._more.notify_all()
 
     def reached(self, step: int) -> bool:
         """Return whether a rank has completed this step."""
-        return any(words.get("step", -1) >= step for _, words in self.said)
+        return self.last_step >= step
 
     def wait_for_step(self, step: int, job: subprocess.Popen[str], seconds: float) -> None:
         """Return as soon as a rank has completed this step."""
@@ -93,17 +96,22 @@ class Shape:
     agents: int
     step: int  # the step at which the fault strikes
     size: int
+    racks: int = 0  # 0: one switch without racks
+
+    @property
+    def in_namespaces(self) -> bool:
+        return self.kind in ("soft", "bmv2")
 
     def options(self) -> list[str]:
         """Return the options of `up` for this fabric."""
-        if self.kind in ("soft", "bmv2"):
-            return ["--switch", self.kind, "--workers", str(self.agents)]
-        return ["--transport", self.kind, "--agents", str(self.agents)]
+        racks = ["--racks", str(self.racks)] if self.racks else []
+        if self.in_namespaces:
+            return ["--switch", self.kind, "--workers", str(self.agents), *racks]
+        return ["--transport", self.kind, "--agents", str(self.agents), *racks]
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind}, {self.workers} ranks on {self.agents} agents, --on-failure {self.policy}, step {self.step}"
-        )
+        where = f"{self.kind}, {self.racks} racks" if self.racks else self.kind
+        return f"{where}, {self.workers} ranks on {self.agents} agents, --on-failure {self.policy}, step {self.step}"
 
 
 class FabricUnderFire:
@@ -120,7 +128,7 @@ class FabricUnderFire:
         self.pids: set[int] = set()  # all that have ever belonged to the fabric
         self.controller_command: list[str] = []  # of a controller that may have ended
         self.notes: list[str] = []  # remarks of the fault
-        self._namespaces = Namespaces(self.ctl.run_dir)
+        self.namespaces = Namespaces(self.ctl.run_dir)
 
     # ---- the job ----
 
@@ -133,14 +141,20 @@ class FabricUnderFire:
 
     def start_job(self) -> None:
         """Start the job and return when it has reached the step of the fault, or at once if that is the first."""
-        shape = self.shape
-        worker = self.ctl.worker("survives", "--size", str(shape.size), "--steps", str(STEPS), "--pause", "0.02")
+        self.job, self.words = self.begin_job(self.shape.workers, self.shape.policy, STEPS)
+        if self.shape.step:
+            self.words.wait_for_step(self.shape.step, self.job, END_SECONDS)
+
+    def begin_job(
+        self, workers: int, policy: str, steps: int, *more: str, pause: float = 0.02
+    ) -> tuple[subprocess.Popen[str], Words]:
+        """Start a job that checks its sums, with more options of `job start`."""
+        worker = self.ctl.worker("survives", "--size", str(self.shape.size), "--steps", str(steps))
+        worker += ["--pause", str(pause)]
         worker += ["--timeout", str(CALL_SECONDS), "--say-steps"]
-        start = ["job", "start", "--workers", str(shape.workers), "--on-failure", shape.policy]
-        self.job = self.ctl.start(*start, *worker)
-        self.words = Words(self.job)
-        if shape.step:
-            self.words.wait_for_step(shape.step, self.job, END_SECONDS)
+        start = ["job", "start", "--workers", str(workers), "--on-failure", policy, *more]
+        job = self.ctl.start(*start, *worker)
+        return job, Words(job)
 
     def wait_end(self) -> None:
         """Raise subprocess.TimeoutExpired if the job hangs."""
@@ -153,13 +167,19 @@ class FabricUnderFire:
     # ---- processes ----
 
     def process(self, name: str) -> dict[str, Any]:
-        """Return a process of the fabric: switch, controller or one of the agents."""
-        found = self.ctl.processes()
+        """Return a process of the fabric: by its name, the first `switch`, or any `agent`."""
+        found = {process["name"]: process for process in self.ctl.processes()}
         if name == "switch":
-            return found[0]  # it is started first
-        if name == "controller":
-            return found[1]
-        return self.chance.choice(found[2:])
+            return next(iter(found.values()))  # it is started first
+        if name == "agent":
+            return found[self.chance.choice([agent["name"] for agent in self.fabric().agents])]
+        return found[name]
+
+    def fabric(self) -> Fabric:
+        """Return the content of fabric.json."""
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        return fabric
 
     def worker_pid(self) -> int:
         children = Path(f"/proc/{self.job.pid}/task/{self.job.pid}/children").read_text().split()
@@ -196,8 +216,7 @@ class FabricUnderFire:
         log = self.ctl.run_dir / "logs" / f"{name}.log"
         child = StartingProcess(name, command, log, ready_file, self.ctl.environment)
         self.pids.add(child.record.pid)
-        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-        assert fabric is not None
+        fabric = self.fabric()
         processes = tuple(child.record if old.name == name else old for old in fabric.processes)
         dataclasses.replace(fabric, processes=processes).save()
         if has_ready_file:
@@ -213,40 +232,48 @@ class FabricUnderFire:
             ready = json.loads(ready_file.read_text())
             if process["name"] == "controller":
                 command += ["--listen", ready["address"]]
-            else:
+            elif "--grpc" in command:
                 command[command.index("--grpc") + 1] = ready["grpc"]
                 if "--udp-port" in command:
                     port = ready["ports"]["1"]
                     command[command.index("--udp-port") + 1] = f"1={port['address']}:{port['udp_port']}"
-        if self.shape.kind in ("soft", "bmv2"):
-            command = self._namespaces.command(SWITCHES, command)
+        if self.shape.in_namespaces:
+            agents = [agent["name"] for agent in self.fabric().agents]
+            command = self.namespaces.command(process["name"] if process["name"] in agents else SWITCHES, command)
         return command
 
     # ---- links ----
 
     def cut_links(self, seconds: float) -> None:
         """Take links down, in a namespace, or let the switch drop all packets of a port; later restore them."""
-        if self.shape.kind in ("soft", "bmv2"):
-            fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-            assert fabric is not None
-            hosts = [host["switch_port"] for host in fabric.agents]
-            port = self.chance.choice(hosts)
-            interface = switch_interface(fabric.switch["name"], port)
-            prefix = ["ip", "-n", self._namespaces.name(SWITCHES), "link", "set", interface]
+        if self.shape.in_namespaces:
+            fabric = self.fabric()
+            interface = switch_interface(
+                fabric.switches[0]["name"], self.chance.choice([host["switch_port"] for host in fabric.agents])
+            )
             self.struck()
-            subprocess.run([*prefix, "down"], check=True, timeout=30)
+            self.set_link(interface, "down")
             time.sleep(seconds)
-            subprocess.run([*prefix, "up"], check=True, timeout=30)
+            self.set_link(interface, "up")
             return
         self.lose(1.0)
         time.sleep(seconds)
         self.lose(0.0)
 
+    def set_link(self, interface: str, state: str) -> None:
+        """Take an interface of a switch up or down."""
+        command = ["ip", "-n", self.namespaces.name(SWITCHES), "link", "set", interface, state]
+        subprocess.run(command, check=True, timeout=30)
+
+    def drop_sent(self, interface: str, drop: bool) -> None:
+        """Let an interface of a switch drop all packets that are sent through it, or end that."""
+        change = ["replace", "dev", interface, "root", "tbf", "rate", "8bit", "burst", "1", "limit", "1"]
+        command = ["tc", "-n", self.namespaces.name(SWITCHES), "qdisc"]
+        subprocess.run([*command, *(change if drop else ["del", "dev", interface, "root"])], check=True, timeout=30)
+
     def lose(self, share: float) -> None:
         """Let the switch drop this fraction of the packets that its ports receive, and of those that they send."""
-        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-        assert fabric is not None
-        with ControllerClient(fabric.controller) as client:
+        with ControllerClient(self.fabric().controller) as client:
             client.set_loss("", [], share, share)
         if share:
             self.struck()
@@ -273,12 +300,10 @@ class FabricUnderFire:
             self._nft(host, "delete table inet flips")
 
     def _hosts(self) -> list[str]:
-        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-        assert fabric is not None
-        return [str(host["name"]) for host in fabric.agents]
+        return [str(host["name"]) for host in self.fabric().agents]
 
     def _nft(self, host: str, rules: str) -> None:
-        command = ["ip", "netns", "exec", self._namespaces.name(host), "nft", rules]
+        command = ["ip", "netns", "exec", self.namespaces.name(host), "nft", rules]
         subprocess.run(command, check=True, timeout=30)
 
     # ---- files ----
@@ -303,8 +328,7 @@ class FabricUnderFire:
 
     def controller_works(self) -> bool:
         """Return whether the controller can still read and write its store."""
-        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-        assert fabric is not None
+        fabric = self.fabric()
         damage = ""
         try:
             with ControllerClient(fabric.controller) as client:
@@ -327,7 +351,7 @@ class FabricUnderFire:
         for path in self.store_files():
             path.rename(self.directory / f"damaged-{path.name}")
         self.begin_again("controller", command)
-        agents = {process["name"] for process in self.ctl.processes()[2:]}
+        agents = {agent["name"] for agent in self.fabric().agents}
 
         def registered() -> bool:
             return {a["registration"]["name"] for a in self.ctl.json("agent", "list")["agents"] if a["live"]} == agents
@@ -369,16 +393,14 @@ class FabricUnderFire:
 
     def _leftovers(self) -> list[str]:
         found: list[str] = []
-        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
-        assert fabric is not None
-        with ControllerClient(fabric.controller) as client:
-            detail = client.show_switch()
-        if detail.switch.slots_free != detail.switch.slots:
-            found.append(f"{detail.switch.slots - detail.switch.slots_free} slots are left")
-        tables = [entry.table for entry in detail.entries if entry.table != "switch_address_table"]
-        found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
-        found += ["multicast groups are left"] if detail.groups else []
+        with ControllerClient(self.fabric().controller) as client:
+            live = client.list_jobs()
+            for name in [switch.name for switch in client.list_switches()]:
+                found += [f"{name}: {what}" for what in _left_in_switch(client.show_switch(name), live)]
+        busy = {rank.agent for job in live for rank in job.ranks}
         for process in self.ctl.processes():
+            if process["name"] in busy:
+                continue
             memory = [name for name in _descriptors(process["pid"]) if name.startswith("/memfd:switchml")]
             found += [f"{process['name']} still has {len(memory)} pieces of shared memory"] if memory else []
         return found
@@ -387,7 +409,7 @@ class FabricUnderFire:
         """Return what `down` has failed to remove."""
         found = [f"process {pid} is left" for pid in sorted(self.pids) if runs(pid)]
         found += [f"process {pid} is left: {name}" for pid, name in _processes_of(self.ctl.run_dir)]
-        found += [f"namespace {name} is left" for name in self._namespaces.existing()]
+        found += [f"namespace {name} is left" for name in self.namespaces.existing()]
         allowed = {"logs", "jobs", "lock", "users", "controller.toml"}
         for path in self.ctl.run_dir.iterdir():
             if path.name not in allowed and not path.name.startswith("controller.sqlite"):
@@ -406,6 +428,20 @@ class FabricUnderFire:
         self.down()
         for pid, _ in _processes_of(self.ctl.run_dir):
             os.kill(pid, signal.SIGKILL)
+
+
+def _left_in_switch(detail: pb.SwitchDetail, live: list[pb.Job]) -> list[str]:
+    """Return what jobs that are not live have left in a switch."""
+    here = {job.id: place for job in live for place in job.switches if place.switch == detail.switch.name}
+    found = []
+    left = detail.switch.slots - detail.switch.slots_free - sum(place.slots for place in here.values())
+    if left:
+        found.append(f"{left} slots are left")
+    entries = [entry for entry in detail.entries if entry.table != "switch_address_table"]
+    tables = [entry.table for entry in entries if entry.match.get("job") not in map(str, here)]
+    found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
+    found += ["multicast groups are left"] if detail.groups and not here else []
+    return found
 
 
 def _has_room(file: BinaryIO, data: bytes) -> bool:

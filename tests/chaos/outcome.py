@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fabric_under_fire import FabricUnderFire
-from faults import Fault
+from fabric_under_fire import Words
 
 
 @dataclass
 class Outcome:
     """`noticed`: seconds after which each rank learnt of the fault; `stood_still`: the longest time around it without a
-    step of any rank, in a job that continued; `usable`: from the end of the job until the next one had completed."""
+    step of any rank, in a job that continued; `usable`: from the end of the job until the next one had completed, or
+    could start; `late`: ranks that learnt of the fault later than they should."""
 
     completed: int = 0
     went_on: int = 0
@@ -25,16 +25,17 @@ class Outcome:
     noticed: list[float] = field(default_factory=list)
     stood_still: list[float] = field(default_factory=list)
     usable: float | None = None
+    late: int = 0
     leaks: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
 
-def outcome_of(fire: FabricUnderFire, fault: Fault) -> Outcome:
-    """Return the outcome, from the messages of the ranks."""
+def outcome_of(words: Words, hit: float, names: Sequence[str]) -> Outcome:
+    """Return the outcome of a fault that struck at `hit`, from the messages of the ranks; `names` are its errors."""
     outcome = Outcome()
-    outcome.wrong += [line for line in fire.words.lines if "a wrong sum" in line]
+    outcome.wrong += [line for line in words.lines if "a wrong sum" in line]
     steps: list[float] = []
-    for _, said in fire.words.said:
+    for _, said in words.said:
         if "step" in said:
             outcome.sums += 1
             steps.append(said["at"])
@@ -42,15 +43,15 @@ def outcome_of(fire: FabricUnderFire, fault: Fault) -> Outcome:
         outcome.went_on += "changed" in said
         if "error" in said:
             outcome.errors.append(said["error"].split(":")[0])
-            if fault.harmless:
+            if not names:
                 outcome.wrong.append(f"a rank noticed: {said['error']}")
-            elif not said["error"].startswith(fault.names):
+            elif not said["error"].startswith(tuple(names)):
                 outcome.wrong.append(f"an error that does not name a fault: {said['error']}")
-        outcome.noticed += [said[key] - fire.hit for key in ("error_at", "changed") if key in said]
+        outcome.noticed += [said[key] - hit for key in ("error_at", "changed") if key in said]
     if not outcome.completed and not outcome.errors:
-        outcome.wrong.append(f"no rank completed or reported an error: {fire.words.lines[-5:]}")
+        outcome.wrong.append(f"no rank completed or reported an error: {words.lines[-5:]}")
     if outcome.completed:
-        outcome.stood_still.append(_longest_gap(sorted(steps), fire.hit))
+        outcome.stood_still.append(_longest_gap(sorted(steps), hit))
     return outcome
 
 
@@ -67,6 +68,7 @@ _COLUMNS = (
     "continued",
     "errors",
     "noticed after",
+    "late",
     "stood still",
     "next job after",
     "sums checked",
@@ -91,6 +93,7 @@ def table(outcomes: Iterable[tuple[str, Outcome]]) -> list[str]:
             sum(outcome.went_on for outcome in found),
             kinds,
             _times([seconds for outcome in found for seconds in outcome.noticed]),
+            sum(outcome.late for outcome in found),
             _times([seconds for outcome in found for seconds in outcome.stood_still]),
             _times([outcome.usable for outcome in found if outcome.usable is not None]),
             sum(outcome.sums for outcome in found),

@@ -2,7 +2,8 @@
 
 After each run, all sums must be exact or an error must name the fault, every process must have ended, no resource may
 be left, and another job must run. The seed and the number of the run determine the fault, its target and the step of
-the job at which it happens: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of seed 7.
+the job at which it happens: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of seed 7. With --racks
+the faults are those of jobs on trees of switches (racks.py), one after another on the same fabric.
 """
 
 from __future__ import annotations
@@ -19,22 +20,38 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "fabric"))
 
+import racks
 from fabric_under_fire import STEPS, FabricUnderFire, Shape
 from faults import FAULTS, Fault
 from outcome import Outcome, outcome_of, table
+from racks import Racks
 
 from switchml.common.errors import StartError
+from switchml.controller.errors import ControllerError
 
 SHORT = ("worker killed", "switch killed and restarted", "controller killed and restarted", "link cut and healed")
 """The faults of the short form, which runs each of them once."""
+SHORT_ON_RACKS = ("leaf killed", "worker killed", "uplink cut")
+"""The faults of the short form on racks; that of a link needs namespaces."""
+RUNS_OF_A_FABRIC = 20
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
 DISK_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over."""
+
+    name: str
+    number: int
+    shape: Shape
+    outcome: Outcome
 
 
 class Standstill:
@@ -83,7 +100,7 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
         fire.wait_end()
         ended = time.monotonic()
         fault.repair(fire)
-        outcome = outcome_of(fire, fault)
+        outcome = outcome_of(fire.words, fire.hit, fault.names)
         if fire.state() == "running":
             outcome.leaks += fire.leftovers()
         if fault.up:
@@ -139,39 +156,105 @@ def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape,
     return shape, outcome, standstill.seen
 
 
-def main() -> int:
-    """Return 0 if no run violated a condition."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=2 * len(FAULTS))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first run")
-    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="only this fault; may be repeated")
-    parser.add_argument("--kind", action="append", choices=["shm", "udp", "soft", "bmv2"], help="only such fabrics")
-    parser.add_argument("--short", action="store_true", help="a short form of less than a minute")
-    parser.add_argument("--record", type=Path, help="append each run to this file, one JSON object per line")
-    options = parser.parse_args()
-    kinds = options.kind or (["shm", "udp"] if options.short else ["shm", "udp", "soft", "bmv2"])
-    names = options.fault or list(SHORT if options.short else FAULTS)
-    names = [name for name in names if set(FAULTS[name].kinds) & set(kinds)]
-    if not names:
-        parser.error("none of these faults can be caused here: they may need root, ip, nft or simple_switch_grpc")
-    runs = len(names) if options.short else options.runs
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes of the run are stopped
-    outcomes: list[tuple[str, Outcome]] = []
+def attempt_on_racks(fire: Racks, name: str, number: int, seed: int, kind: str) -> tuple[Shape, Outcome, bool]:
+    """Do one run on a fabric of racks; the last value returned says whether the machine was suspended during it."""
+    fire.chance = random.Random(f"{seed}/{number}/{name}")
+    shape = racks.draw(fire.chance, kind, fire.shape.racks)
+    with Standstill() as standstill:
+        try:
+            outcome = racks.run_once(fire, racks.RACK_FAULTS[name], shape, number)
+        except (AssertionError, ControllerError, StartError, OSError, subprocess.SubprocessError) as error:
+            outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
+    return shape, outcome, standstill.seen
+
+
+def runs_on_racks(options: argparse.Namespace, names: list[str], kinds: list[str], runs: int) -> Iterator[Run]:
+    """Yield runs on fabrics of racks, each of which is used for several runs, until one of them is wrong."""
+    number, end = options.first, options.first + runs
+    while number < end:
+        kind = kinds[number // RUNS_OF_A_FABRIC % len(kinds)]
+        usable = [name for name in names if kind in racks.RACK_FAULTS[name].kinds]
+        chance = random.Random(f"{options.seed}/{number}")
+        with fabric_directory(False) as directory, racks.racks_up(directory, kind, options.racks, chance) as fire:
+            last = min(end, (number // RUNS_OF_A_FABRIC + 1) * RUNS_OF_A_FABRIC)
+            fit = True
+            while fit and number < last:
+                name = usable[number % len(usable)]
+                shape, outcome, disturbed = attempt_on_racks(fire, name, number, options.seed, kind)
+                if outcome.wrong:
+                    keep_logs(directory)
+                if not disturbed:
+                    yield Run(name, number, shape, outcome)
+                fit = not (disturbed or outcome.wrong)  # otherwise the next run has another fabric
+                number += 1
+
+
+def runs_on_fabrics(options: argparse.Namespace, names: list[str], kinds: list[str], runs: int) -> Iterator[Run]:
+    """Yield runs that each have a separate fabric."""
     for number in range(options.first, options.first + runs):
         name = names[number % len(names)]
         for _ in range(ATTEMPTS):
             shape, outcome, disturbed = attempt(name, number, options.seed, kinds)
             if not disturbed:
                 break
-        outcomes.append((name, outcome))
-        words = f"run {number} of seed {options.seed}, {name} ({shape})"
-        for what in outcome.wrong:
+        yield Run(name, number, shape, outcome)
+
+
+def parse() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    every = list(dict.fromkeys((*FAULTS, *racks.RACK_FAULTS)))
+    parser.add_argument("--runs", type=int, help="default: two for each fault")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--fault", action="append", choices=every, help="only this fault; may be repeated")
+    parser.add_argument("--kind", action="append", choices=["shm", "udp", "soft", "bmv2"], help="only such fabrics")
+    parser.add_argument("--racks", type=int, default=0, help="faults of jobs on this many racks below a spine")
+    parser.add_argument("--short", action="store_true", help="a short form of about a minute, with and without racks")
+    parser.add_argument("--record", type=Path, help="append each run to this file, one JSON object per line")
+    return parser.parse_args()
+
+
+def chosen_runs(options: argparse.Namespace) -> Iterator[Run]:
+    """Yield the runs that the options ask for."""
+    if options.racks:
+        kinds = [kind for kind in options.kind or racks.KINDS if kind in racks.KINDS]
+        names = [name for name in options.fault or racks.RACK_FAULTS if name in racks.RACK_FAULTS]
+        names = [name for name in names if set(racks.RACK_FAULTS[name].kinds) & set(kinds)]
+        kinds = [kind for kind in kinds if any(kind in racks.RACK_FAULTS[name].kinds for name in names)]
+        start = runs_on_racks
+    else:
+        kinds = options.kind or ["shm", "udp", "soft", "bmv2"]
+        names = [name for name in options.fault or FAULTS if name in FAULTS and set(FAULTS[name].kinds) & set(kinds)]
+        start = runs_on_fabrics
+    if not names:
+        raise SystemExit("none of these faults can be caused here: they may need root, ip, nft or simple_switch_grpc")
+    return start(options, names, kinds, options.runs or 2 * len(names))
+
+
+def short_runs(options: argparse.Namespace) -> Iterator[Run]:
+    """Yield the runs of the short form: some faults of one switch, and some on racks."""
+    yield from runs_on_fabrics(options, list(SHORT), options.kind or ["shm", "udp"], len(SHORT))
+    options.racks, [kind] = 2, racks.NAMESPACES or ("udp",)
+    names = [name for name in SHORT_ON_RACKS if kind in racks.RACK_FAULTS[name].kinds]
+    yield from runs_on_racks(options, names, [kind], len(names))
+
+
+def main() -> int:
+    """Return 0 if no run violated a condition."""
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes of the run are stopped
+    outcomes: list[tuple[str, Outcome]] = []
+    for run in short_runs(options) if options.short else chosen_runs(options):
+        outcomes.append((run.name, run.outcome))
+        words = f"run {run.number} of seed {options.seed}, {run.name} ({run.shape})"
+        for what in run.outcome.wrong:
             print(f"{words}: {what}", file=sys.stderr)
-        print(f"{words}: {'WRONG' if outcome.wrong else 'right'}", flush=True)
+        print(f"{words}: {'WRONG' if run.outcome.wrong else 'right'}", flush=True)
         if options.record is not None:
             with options.record.open("a") as file:
-                print(json.dumps({"fault": name, "number": number, **asdict(shape), **asdict(outcome)}), file=file)
+                record = {"fault": run.name, "number": run.number, **asdict(run.shape), **asdict(run.outcome)}
+                print(json.dumps(record), file=file)
     print("\n".join(table(outcomes)))
     return int(any(outcome.wrong for _, outcome in outcomes))
 

@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["switchml.controller"]):
     from switchml.controller.agents import AgentSession
     from switchml.controller.config import SwitchConfig
     from switchml.controller.controller import Controller
-    from switchml.controller.drivers import Capabilities, Driver, JobTables, PortLoss, SwitchContents
+    from switchml.controller.drivers import Capabilities, Driver, JobTables, JobTraffic, PortLoss, SwitchContents
     from switchml.controller.errors import ControllerError
     from switchml.controller.northbound.views import referred_job
     from switchml.controller.store.database import Store
@@ -85,6 +85,10 @@ class TablesInMemory(Driver):
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
         del job_ids
         return dict.fromkeys(Verdict, 0)
+
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        del job, children
+        return JobTraffic(dict.fromkeys(Verdict, 0), {}, 0)
 
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         raise NotImplementedError

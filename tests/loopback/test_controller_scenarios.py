@@ -165,13 +165,12 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
         attach_all(client, agent, working)
         switch.stop()
         wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
-        assert client.get_job(working.id).state == pb.JOB_STATE_RUNNING
-        switch.start()
-        revocation = agent.wait_for("revocation")
+        revocation = agent.wait_for("revocation")  # before the switch is there again
         assert (revocation.job, revocation.reason) == (working.id, pb.REVOCATION_REASON_SWITCH_LOST)
+        switch.start()
         wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
         *_, last = client.watch_job(working.id)
-        assert "lost the sums in its registers" in last.failure
+        assert "switch s1 is gone: its process has ended" in last.failure
         assert client.get_job(waiting.id).state == pb.JOB_STATE_READY
         assert [group.id for group in client.show_switch().groups] == [waiting.id]
         # Stopping a job while the switch is disconnected also frees its slots.

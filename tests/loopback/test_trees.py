@@ -268,12 +268,16 @@ def test_lost_switch_ends_the_jobs_of_its_trees(tmp_path: Path, victim: str) -> 
         comms = [future.result(DEADLINE) for future in (*tree, *alone)]
         fabric.switches[victim].process.terminate()
         fabric.switches[victim].process.wait(DEADLINE)
-        works = [comm.all_reduce(np.ones(100_000, np.int32), async_op=True, timeout=DEADLINE) for comm in comms]
-        for work in works[2:]:
-            work.wait()
-        for work in works[:2]:
+
+        def one_sum(comm: switchml.Communicator) -> None:
+            comm.all_reduce(np.ones(100_000, np.int32), timeout=DEADLINE)
+
+        sums = [threads.submit(one_sum, comm) for comm in comms]
+        for one in sums[2:]:
+            one.result(DEADLINE)
+        for one in sums[:2]:
             with pytest.raises(switchml.SwitchLost, match=f"switch {victim} is gone"):
-                work.wait()
+                one.result(DEADLINE)
         for comm in comms:
             comm.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from switchml.controller.drivers import Capabilities, Driver, JobTables, PortLoss, SwitchContents
+from switchml.controller.drivers import Capabilities, Driver, JobTables, JobTraffic, PortLoss, SwitchContents
 from switchml.controller.errors import SwitchRefused
 from switchml.dataplane.constants import Verdict
 
@@ -53,6 +53,9 @@ class RecordingDriver(Driver):
 
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
         return dict.fromkeys(Verdict, self.packets)
+
+    async def read_traffic(self, job: JobTables, children: Sequence[int]) -> JobTraffic:
+        return JobTraffic(dict.fromkeys(Verdict, self.packets), {}, 0)
 
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         raise NotImplementedError

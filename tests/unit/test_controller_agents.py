@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -18,6 +18,7 @@ from switchml.dataplane.constants import PROTOCOL_VERSION
 class Switch:
     target: str
     name: str = "s1"
+    neighbours: dict[int, str] = field(default_factory=dict)
 
     @property
     def highest_port(self) -> int:
@@ -47,3 +48,10 @@ async def test_the_highest_port_of_each_target(target: str, highest: int):
     agents.register(registration(switch_port=highest))
     with pytest.raises(InvalidRequest, match=f"switch_port is {highest + 1} and must be 1 to {highest}"):
         agents.register(registration(switch_port=highest + 1))
+
+
+async def test_no_agent_is_at_a_port_between_switches():
+    agents = Agents(lambda _: Switch("soft", "leaf1", {5: "spine"}))
+    with pytest.raises(InvalidRequest, match="agent a1: port 5 of switch leaf1 leads to switch spine, not to a host"):
+        agents.register(registration(switch_port=5))
+    agents.register(registration(switch_port=4))

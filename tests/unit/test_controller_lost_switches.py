@@ -31,7 +31,9 @@ class Watched:
         self.now = 100.0
         self.connected = False
         self.ended: list[tuple[int, str]] = []
-        switch = SimpleNamespace(name="s1", driver=SimpleNamespace(connected=False))
+        switch = SimpleNamespace(
+            name="s1", driver=SimpleNamespace(connected=False, ended=False), config=SimpleNamespace(control="h:9559")
+        )
         self.live: Any = SimpleNamespace(job=job, switches=[switch], leaves_epoch=False)
         self.watch = LostSwitches(self, self, lambda: self.now)  # type: ignore[arg-type]
 
@@ -56,6 +58,24 @@ def test_a_switch_that_is_gone_fails_the_job_that_waits_for_it() -> None:
     ((reason, why),) = watched.ended
     assert reason == pb.REVOCATION_REASON_SWITCH_LOST
     assert "switch s1 is gone" in why
+
+
+def test_a_switch_whose_process_has_ended_fails_the_job_at_once() -> None:
+    watched = Watched(job_of((9, 9), (9, 9)))  # no rank waits
+    watched.live.switches[0].driver.ended = True
+    watched.live.leaves_epoch = True  # a change of epoch cannot succeed either
+    watched.pass_time(0.25)
+    ((reason, why),) = watched.ended
+    assert reason == pb.REVOCATION_REASON_SWITCH_LOST
+    assert "switch s1 is gone: its process has ended" in why
+    assert "h:9559" in why
+
+
+def test_a_switch_that_ended_before_its_job_ran_has_lost_no_sums() -> None:
+    watched = Watched(job_of((0, 0), (0, 0), state=JobState.READY))
+    watched.live.switches[0].driver.ended = True
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
 
 
 def test_a_switch_that_the_controller_reaches_is_waited_for() -> None:
