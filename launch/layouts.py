@@ -31,6 +31,7 @@ from switchml.topologies.topology import Host, Switch, Topology, load, racks, si
 __all__ = [
     "BMV2_PROGRAM",
     "CONTROL_SOCKETS",
+    "TOP_SWITCH",
     "AgentPlace",
     "Layout",
     "LayoutMaker",
@@ -42,6 +43,9 @@ __all__ = [
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
 """The BMv2 switch that speaks P4Runtime."""
+
+TOP_SWITCH: Final = "top"
+"""The switch above those of hosts, in a layout on shaped links with leaves."""
 
 _DEFAULT_HOSTS: Final = 8
 _BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
@@ -133,16 +137,20 @@ LayoutMaker = Callable[[FabricOptions, Path, Path], Layout]
 """`layout_of`, or another function that makes a layout from resolved options, run directory and socket directory."""
 
 
-def layout_on_shaped_links(shape: Shape) -> LayoutMaker:
-    """Return the maker of layouts whose hosts reach the soft switch over links of this shape."""
-    return functools.partial(_shaped, shape)
+def layout_on_shaped_links(shape: Shape, *, leaves: bool = False) -> LayoutMaker:
+    """Return the maker of layouts whose hosts reach the soft switch over links of this shape.
+
+    With `leaves` each host has two agents: one for ranks that send packets to that switch, and one for ranks that share
+    memory with a switch of the host, which is below another one at the same place as the first.
+    """
+    return functools.partial(_shaped, shape, leaves)
 
 
-def _shaped(shape: Shape, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
+def _shaped(shape: Shape, leaves: bool, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
     topology = _topology(options)
     if topology is None or topology.links or topology.switch.target != "soft":
         raise ConfigurationError("links are shaped between hosts in network namespaces and the soft switch")
-    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape)
+    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape, leaves)
 
 
 def _topology(options: FabricOptions) -> Topology | None:
@@ -435,16 +443,27 @@ class _InNamespaces(Layout):
 
 
 class _OnShapedLinks(Layout):
-    """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well."""
+    """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well.
+
+    With `leaves` there is a tree in addition: a second such switch, TOP_SWITCH, and one of each host below it.
+    """
 
     def __init__(
-        self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path, shape: Shape
+        self,
+        options: FabricOptions,
+        topology: Topology,
+        namespaces: Namespaces,
+        socket_directory: Path,
+        shape: Shape,
+        leaves: bool,
     ) -> None:
         require_privileges()
         super().__init__(socket_directory)
         self._options = options
         self._namespaces = namespaces
         self._shape = shape
+        self._socket_directory = socket_directory
+        self._leaves = {f"{host.name}-leaf": host for host in topology.hosts} if leaves else {}  # by switch and agent
         self._links = ShapedLinks(namespaces, topology)
         self.topology = self._topology = topology
 
@@ -452,11 +471,22 @@ class _OnShapedLinks(Layout):
         self._links.create(self._shape)
 
     def switches(self) -> list[SwitchPlace]:
-        """Return the only switch."""
-        port = f"1={self._topology.switch.ipv4}:0"
-        command = [find_program("switchml-switch"), "--grpc", self._p4runtime[0], "--udp-port", port]
-        command += _soft_arguments(self._options)
-        return [SwitchPlace(self._topology.switch.name, self._namespaces.command(SWITCHES, command))]
+        """Return the switch, and those of the tree."""
+        name, address = self._topology.switch.name, str(self._topology.switch.ipv4)
+        found = [self._place(0, name, SWITCHES, address)]
+        if self._leaves:
+            found.append(self._place(1, TOP_SWITCH, SWITCHES, address))
+        for number, (leaf, host) in enumerate(self._leaves.items(), start=2):
+            shared = ["--shm-port", f"2={self._switch_socket(leaf)}"]
+            found.append(self._place(number, leaf, host.name, str(host.ipv4.ip), *shared))
+        return found
+
+    def _place(self, number: int, name: str, node: str, address: str, *ports: str) -> SwitchPlace:
+        command = [find_program("switchml-switch"), "--grpc", self._p4runtime[number], "--udp-port", f"1={address}:0"]
+        return SwitchPlace(name, self._namespaces.command(node, [*command, *ports, *_soft_arguments(self._options)]))
+
+    def _switch_socket(self, leaf: str) -> Path:
+        return self._socket_directory / f"{leaf}-switch.sock"
 
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -468,20 +498,25 @@ class _OnShapedLinks(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             "default_pool": _pool(self._options, EMBEDDED_POOL["udp"]),
+            **({"parent": {"switch": TOP_SWITCH, "port": 1, "uplink": 1}} if name in self._leaves else {}),
         }
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
         return self._namespaces.command(SWITCHES, command)
 
     def agents(self) -> list[AgentPlace]:
-        program = find_program("switchml-agent")
-        return [self._agent(program, host) for host in self._topology.hosts]
+        over_udp = ["--switch", self._topology.switch.name, "--transport", "udp"]
+        found = [self._agent(host.name, host, over_udp) for host in self._topology.hosts]
+        for leaf, host in self._leaves.items():
+            shared = ["--switch", leaf, "--transport", "shm", "--switch-socket", str(self._switch_socket(leaf))]
+            found.append(self._agent(leaf, host, shared))
+        return found
 
-    def _agent(self, program: str, host: Host) -> AgentPlace:
+    def _agent(self, name: str, host: Host, options: Sequence[str]) -> AgentPlace:
         address = str(host.ipv4.ip)
-        command = [program, "--address", address, "--transport", "udp"]
+        command = [find_program("switchml-agent"), "--address", address, *options]
         description = {"address": address, "namespace": self._namespaces.name(host.name)}
-        return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
+        return AgentPlace(name, self._namespaces.command(host.name, command), description)
 
 
 def _bmv2_address(number: int) -> str:
