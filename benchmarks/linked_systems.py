@@ -37,7 +37,7 @@ LEAVES: Final = "leaf"
 """SwitchML with a switch on each host, with which its ranks share memory."""
 CYCLIC: Final = "-cyclic"
 """The end of a peer's name whose neighbouring ranks are on different hosts."""
-PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank, where no other program runs
+PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank; the next one if dealt out
 _REMOTE_SHELL: Final = "remote-shell"
 
 
@@ -181,7 +181,7 @@ class LinkedPeer:
         environment = rank_environment(address.parent) | {
             "WORLD_SIZE": str(len(places)),
             "MASTER_ADDR": str(places[0].ipv4.ip),
-            "MASTER_PORT": str(PORT),
+            "MASTER_PORT": str(PORT + self.cyclic),
             "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
         }
         command = rank_command(self.python, "gloo", address)

@@ -512,7 +512,7 @@ def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[Bench
     default="4KiB",
     show_default=True,
     metavar="SIZE",
-    help="Size of the small one.",
+    help="Size of a second, small tensor.",
 )
 @_count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
 @_count("--iterations", "calls", high=10_000, default=1, help_text="Calls per turn, after one that is not timed.")

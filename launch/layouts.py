@@ -224,8 +224,8 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
 
 
 def _resolve_leaf(options: FabricOptions) -> FabricOptions:
-    allowed = ("values", "slots", "drop", "duplicate", "delay", "flip", "seed")
-    allowed += ("leaf", "address", "certificates", "controller", "insecure")
+    allowed = ["values", "slots", "drop", "duplicate", "delay", "flip", "seed"]
+    allowed += ["leaf", "address", "certificates", "controller", "insecure"]
     given = {name: getattr(options, name) for name in allowed}
     if options not in (FabricOptions(**given), FabricOptions(transport="shm", **given)):
         raise ConfigurationError(
