@@ -168,8 +168,8 @@ def _group(systems: LinkedSystems, backend: str, port: int, python: str, directo
 
     def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
         shared = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")} | {
-            "WORLD_SIZE": str(len(systems.hosts)),
-            "MASTER_ADDR": str(systems.hosts[0].ipv4.ip),
+            "WORLD_SIZE": str(len(systems.places)),
+            "MASTER_ADDR": str(systems.places[0].ipv4.ip),
             "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
             "OMP_NUM_THREADS": "1",
@@ -178,12 +178,12 @@ def _group(systems: LinkedSystems, backend: str, port: int, python: str, directo
         return launch_each(
             [
                 ([*systems.inside(host), *command], shared | {"RANK": str(rank), "SWITCHML_AGENT": agents[host.name]})
-                for rank, host in enumerate(systems.hosts)
+                for rank, host in enumerate(systems.places)
             ],
             log,
         )
 
-    with rank_group(backend, len(systems.hosts), directory, launch) as group:
+    with rank_group(backend, len(systems.places), directory, launch) as group:
         yield group
 
 

@@ -21,18 +21,23 @@ from switchml.benchmarks.ranks import RankGroup, rank_group
 from switchml.benchmarks.systems import SwitchML, launch_each, prepare_work_directory, rank_command, rank_environment
 from switchml.benchmarks.workers.counters import take_share
 from switchml.launch import fabric
-from switchml.launch.layouts import layout_on_shaped_links
+from switchml.launch.layouts import TOP_SWITCH, layout_on_shaped_links
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import EMBEDDED_VALUES, FabricOptions
 from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
 from switchml.topologies.shaped_links import Shape, ShapedLinks, Traffic
 from switchml.topologies.topology import Host, Topology
 
-__all__ = ["PORT", "LinkUse", "LinkedPeer", "LinkedSystems", "find_peer", "linked_systems", "own_run_directory"]
+__all__ = ["CYCLIC", "LEAVES", "PORT", "LinkUse", "LinkedPeer", "LinkedSystems", "find_peer", "linked_systems"]
+__all__ += ["own_run_directory"]
 
 T = TypeVar("T")
 
-PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank, where no other program runs
+LEAVES: Final = "leaf"
+"""SwitchML with a switch on each host, with which its ranks share memory."""
+CYCLIC: Final = "-cyclic"
+"""The end of a peer's name whose neighbouring ranks are on different hosts."""
+PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank; the next one if dealt out
 _REMOTE_SHELL: Final = "remote-shell"
 
 
@@ -88,12 +93,16 @@ class LinkUse:
 
 @dataclasses.dataclass(frozen=True)
 class LinkedSystems:
-    """SwitchML on hosts behind links, and what the peers need to run on the same hosts."""
+    """SwitchML on hosts behind links, and what the peers need to run on the same hosts.
+
+    `places` are the hosts of the ranks of a group, by rank. `leaves` is SwitchML with a switch on each host, if wanted.
+    """
 
     switchml: SwitchML
     namespaces: Namespaces
-    hosts: tuple[Host, ...]
+    places: tuple[Host, ...]
     links: ShapedLinks
+    leaves: SwitchML | None = None
 
     def inside(self, host: Host) -> list[str]:
         """Return the command that runs another one on a host."""
@@ -117,18 +126,24 @@ def _idle_seconds() -> float:
 
 
 @contextlib.contextmanager
-def linked_systems(run_directory: RunDirectory, workers: int, shape: Shape) -> Iterator[LinkedSystems]:
-    """Yield `workers` hosts and a fabric over their links. Raises what starting a fabric raises."""
-    options = FabricOptions(switch="soft", workers=workers, values=EMBEDDED_VALUES)
-    found, _ = fabric.start(run_directory, options, keep=True, make_layout=layout_on_shaped_links(shape))
+def linked_systems(run_directory: RunDirectory, hosts: int, shape: Shape, ranks: int = 0) -> Iterator[LinkedSystems]:
+    """Yield `hosts` hosts and a fabric over their links, for one rank on each host.
+
+    With `ranks` each host has that many, and also a switch. Raises what starting a fabric raises.
+    """
+    options = FabricOptions(switch="soft", workers=hosts, values=EMBEDDED_VALUES)
+    layout = layout_on_shaped_links(shape, leaves=ranks > 0)
+    found, _ = fabric.start(run_directory, options, keep=True, make_layout=layout)
     try:
         for process in found.processes:
             take_share(process.pid)
         namespaces = Namespaces(run_directory.path)
         topology = Topology.from_dict(found.topology)
-        prefixes = {host.name: namespaces.command(host.name, []) for host in topology.hosts}
-        system = SwitchML(OURS, f"SwitchML {found.version}", found, prefixes)
-        yield LinkedSystems(system, namespaces, tuple(topology.hosts), ShapedLinks(namespaces, topology))
+        prefixes = {agent["name"]: ["ip", "netns", "exec", agent["namespace"]] for agent in found.agents}
+        system = SwitchML(OURS, f"SwitchML {found.version}", found, prefixes, topology.switch.name)
+        leaves = dataclasses.replace(system, name=LEAVES, switch=TOP_SWITCH) if ranks > 0 else None
+        places = tuple(host for host in topology.hosts for _ in range(max(ranks, 1)))
+        yield LinkedSystems(system, namespaces, places, ShapedLinks(namespaces, topology), leaves)
     finally:
         fabric.stop(run_directory)
 
@@ -140,41 +155,50 @@ class LinkedPeer:
     name: str
     description: str
     python: str
+    cyclic: bool = False
+
+    def dealt_out(self) -> LinkedPeer:
+        """Return this peer with its ranks dealt out to the hosts in turn, instead of host after host."""
+        return dataclasses.replace(self, name=self.name + CYCLIC, cyclic=True)
 
     @contextlib.contextmanager
     def group(self, systems: LinkedSystems, directory: Path) -> Iterator[RankGroup]:
-        """Yield a new group with a rank on each host. Raises RankFailed."""
+        """Yield a new group with a rank at each place. Raises RankFailed."""
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
-            if self.name == "gloo":
+            if self.name.removesuffix(CYCLIC) == "gloo":
                 return self._launch_gloo(systems, address, log)
             return self._launch_open_mpi(systems, address, log)
 
-        with rank_group(self.name, len(systems.hosts), directory, launch) as group:
+        with rank_group(self.name, len(systems.places), directory, launch) as group:
             yield group
 
     def _launch_gloo(self, systems: LinkedSystems, address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+        places = systems.places
+        if self.cyclic:
+            hosts = tuple(dict.fromkeys(places))
+            places = hosts * (len(places) // len(hosts))
         environment = rank_environment(address.parent) | {
-            "WORLD_SIZE": str(len(systems.hosts)),
-            "MASTER_ADDR": str(systems.hosts[0].ipv4.ip),
-            "MASTER_PORT": str(PORT),
+            "WORLD_SIZE": str(len(places)),
+            "MASTER_ADDR": str(places[0].ipv4.ip),
+            "MASTER_PORT": str(PORT + self.cyclic),
             "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
         }
         command = rank_command(self.python, "gloo", address)
         return launch_each(
             [
                 ([*systems.inside(host), *command], environment | {"RANK": str(rank)})
-                for rank, host in enumerate(systems.hosts)
+                for rank, host in enumerate(places)
             ],
             log,
         )
 
     def _launch_open_mpi(self, systems: LinkedSystems, address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
         shell = address.parent / _REMOTE_SHELL
-        nodes = {str(host.ipv4.ip): systems.namespaces.name(host.name) for host in systems.hosts}
+        nodes = {str(host.ipv4.ip): systems.namespaces.name(host.name) for host in systems.places}
         shell.write_text(_remote_shell(nodes), encoding="utf-8")
         shell.chmod(0o700)
-        network = str(systems.hosts[0].ipv4.network)
+        network = str(systems.places[0].ipv4.network)
         command = open_mpi.command_on_hosts(list(nodes), address, shell, network)
         environment = rank_environment(address.parent)
         return launch_each([(systems.namespaces.command(SWITCHES, command), environment)], log)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from switchml.benchmarks.errors import BenchmarkError, MissingPackage, ResultFileError
+from switchml.benchmarks.leaves import name_of
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
 from switchml.benchmarks.simulate import PUBLISHED
@@ -257,6 +258,17 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
+def _leaves(result: Result) -> list[tuple[str, Figure]]:
+    sizes = list(dict.fromkeys(row["bytes"] for row in result.rows))
+    figure, panels = _panels([size_text(size) for size in sizes])
+    for panel, size in zip(panels, sizes, strict=True):
+        rows = _where(result.rows, bytes=size)
+        panel.bar([name_of(row["system"]).replace(", ", ",\n") for row in rows], [row["median"] for row in rows])
+        panel.tick_params(axis="x", labelsize=6)
+    panels[0].set_ylabel("seconds")
+    return [("time", figure)]
+
+
 def _steps(result: Result) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
@@ -353,6 +365,7 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "leaves": _leaves,
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,

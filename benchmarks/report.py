@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from switchml.benchmarks.leaves import name_of
 from switchml.benchmarks.link_rows import OURS
+from switchml.benchmarks.linked_systems import LEAVES
 from switchml.benchmarks.options import GRADIENTS, size_text
 from switchml.benchmarks.results import Result
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -335,6 +337,25 @@ def _links(result: Result) -> list[Table]:
     return [Table(title, columns, rows, remarks)]
 
 
+def _leaves(result: Result) -> list[Table]:
+    chosen = result.options
+    columns = ["size", "by", "median ms", "p99 ms", "MB over a link", "/ with a switch on each host"]
+    rows = [
+        [
+            size_text(row["bytes"]),
+            name_of(row["system"]),
+            _milliseconds(row["median"]),
+            _milliseconds(row["p99"]),
+            f"{row['link_bytes'] / 1e6:.3g}",
+            "" if row["system"] == LEAVES or row["ratio"] is None else f"{row['ratio']:.2f}",
+        ]
+        for row in result.rows
+    ]
+    link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
+    title = f"All-reduce of {chosen['hosts']} hosts with {chosen['ranks']} ranks each, {link}"
+    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+
+
 def _steps(result: Result) -> list[Table]:
     columns = ["link", "queue", "workers", "wrapper", "backend", "step s", "bound s", "gloo / this"]
     columns += ["link busy", "CPUs idle", "dropped"]
@@ -456,6 +477,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "leaves": _leaves,
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,

@@ -89,13 +89,15 @@ class System(Protocol):
 class SwitchML:
     """The fabric that runs in a work directory; `name` is its transport.
 
-    `prefixes` are the commands that run a rank's command where its agent is, by agent; none by default.
+    `prefixes` are the commands that run a rank's command where its agent is, by agent; none by default. `switch` is
+    the one on which its jobs run, or the top of their tree.
     """
 
     name: str
     description: str
     fabric: Fabric
     prefixes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    switch: str = ""
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -110,7 +112,7 @@ class SwitchML:
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
         """Yield the ranks of a new job. Raises RankFailed and what ControllerClient raises."""
         with self.client() as client:
-            job = client.start_job(workers, name=f"bench-{self.name}-{workers}")
+            job = client.start_job(workers, name=f"bench-{self.name}-{workers}", switch=self.switch)
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
             shared = rank_environment(directory) | {

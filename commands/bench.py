@@ -152,6 +152,7 @@ _SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "siz
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
 _QUEUES: Final = Parsed("queues", options.queues)
+_QUEUE: Final = Parsed("queue", lambda text: _only(text, options.queues(text), "queue"))
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
@@ -492,6 +493,43 @@ def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[Bench
     run_dir = session.settings().run_dir
     wanted = links.Options(bytes=size, **chosen)
     return _measured(lambda options, report, bar: links.run(options, run_dir, report, bar), wanted)
+
+
+@bench_group.command(
+    "leaves", epilog="\b\nExample:\n  switchml-ctl bench leaves --link 200mbit --torch-python venv/bin/python"
+)
+@_count("--hosts", low=2, high=PROTOCOL_MAX_WORKERS, default=2, help_text="Number of hosts.")
+@_count("--ranks", high=PROTOCOL_MAX_WORKERS, default=4, help_text="Ranks of each host.")
+@click.option("--link", "rate", type=_RATE, default="200mbit", show_default=True, metavar="RATE", help="Rate of links.")
+@click.option(
+    "--queue", type=_QUEUE, default="400ms", show_default=True, metavar="TIME", help="Length of the links' queues."
+)
+@_size("64MiB")
+@click.option(
+    "--small",
+    "small_bytes",
+    type=_SIZE,
+    default="4KiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Size of a second, small tensor.",
+)
+@_count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
+@_count("--iterations", "calls", high=10_000, default=1, help_text="Calls per turn, after one that is not timed.")
+@_count("--small-iterations", "small_calls", high=100_000, default=200, help_text="Calls of the small tensor per turn.")
+@_torch_python
+@click.pass_obj
+def bench_leaves(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Time all-reduces of hosts with several ranks, with and without a switch on each host. Needs root.
+
+    The links are those of `bench links`. With a switch on each host the ranks share memory with it, and it sends one
+    contribution for all of them; otherwise each rank sends its own. Gloo uses the same links.
+    """
+    from switchml.benchmarks import leaves
+
+    run_dir = session.settings().run_dir
+    wanted = leaves.Options(bytes=size, **chosen)
+    return _measured(lambda options, report, bar: leaves.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

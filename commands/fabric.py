@@ -122,7 +122,8 @@ Examples:
   switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
   switchml-ctl up --switch bmv2 --workers 4
   switchml-ctl up --switch soft --workers 8 --racks 2
-  switchml-ctl up --switch soft --topology my-topology.yaml""",
+  switchml-ctl up --switch soft --topology my-topology.yaml
+  switchml-ctl --controller 10.0.0.1:7600 up --leaf host-1 --address 10.0.0.11 --certificates certs""",
 )
 @setting("fabric.switch", "--switch")
 @setting("fabric.workers", "--workers")
@@ -138,6 +139,9 @@ Examples:
 @setting("fabric.delay", "--delay")
 @setting("fabric.flip", "--flip")
 @setting("fabric.seed", "--seed")
+@setting("fabric.leaf", "--leaf")
+@setting("fabric.address", "--address")
+@setting("fabric.certificates", "--certificates")
 @click.pass_obj
 def up(session: Session, /, **options: Any) -> FabricStarted:
     """Start switches, controller and agents as processes of this machine.
@@ -146,7 +150,10 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
 
     With --switch or --topology they are laid out in network namespaces: one for the switches and the controller, one
     for each host with its agent, and links between them. That needs root. With --racks each rack has a switch below
-    one that they share; agents without namespaces reach them over UDP.
+    one that they share.
+
+    With --leaf it starts this host's part of a fabric on several hosts: a switch that adds up what the ranks of this
+    host have in shared memory, and sends one contribution for all of them to the switch above it, and their agent.
     """
     from switchml.commands.displays import ProgressBar
     from switchml.launch import fabric, layouts
@@ -156,6 +163,8 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
     directory = RunDirectory(settings.run_dir)
     with ProgressBar() as bar:
         found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
+        if found.options.leaf:
+            fabric.wait_for_controller(settings, found)
     if not started:
         note("a fabric already runs")
         if layouts.resolve(settings.fabric) != found.options:

@@ -380,12 +380,16 @@ class ControllerConfig:
 def ports_between_switches(switches: Iterable[SwitchConfig]) -> dict[tuple[str, int], str]:
     """Return the ports that lead to another switch alone, by switch and number, with the name of that switch.
 
-    A UDP port, which has no MAC address, is not one: any number of peers can be there.
+    A UDP port is not one: any number of peers can be there.
     """
+    by_name = {one.name: one for one in switches}
     ends = {}
-    for one in switches:
-        if one.parent is not None and one.mac != _NO_MAC:
+    for one in by_name.values():
+        if one.parent is None:
+            continue
+        if by_name[one.parent.switch].sees_macs:
             ends[one.parent.switch, one.parent.port] = one.name
+        if one.sees_macs:
             ends[one.name, one.parent.uplink] = one.parent.switch
     return ends
 

@@ -168,9 +168,13 @@ class Engine:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        worker: int | None = None,
+        workers: int = 0,
     ) -> int:
         """
         Open a rank that shares memory with the switch that listens at `path`, and return its handle.
+
+        `worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.
 
         Raises OSError if no switch answers there, and ValueError if it refuses.
         """

@@ -90,9 +90,10 @@ class EngineRanks:
             assignment.owned_results,
         )
         if self._switch_socket is not None:
-            if assignment.wire_workers:
-                raise ValueError("the ranks of a job on several switches cannot share memory with one of them")
-            handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
+            workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size
+            handle = self._engine.open_shm_rank(
+                str(self._switch_socket), self._address, *binding, numbers[rank], workers
+            )
         else:
             handle = self._engine.open_rank(
                 self._address,

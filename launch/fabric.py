@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from switchml.common.errors import FabricBusyError, NoFabricError
+from switchml.common.errors import FabricBusyError, NoFabricError, StartError
 from switchml.common.processes import last_lines
 from switchml.common.progress import Progress
 from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
@@ -30,9 +31,12 @@ __all__ = [
     "start",
     "stop",
     "using",
+    "wait_for_controller",
 ]
 
 LOCK_SECONDS: Final = 60.0
+_CONTROLLER_SECONDS: Final = 30.0
+_CONTROLLER_STEP_SECONDS: Final = 0.05
 
 
 def _silent(_line: str) -> None:
@@ -149,6 +153,27 @@ def _end_orphans(run_directory: RunDirectory, report: Reporter) -> None:
         end_orphans(run_directory)
 
 
+def wait_for_controller(settings: Settings, fabric: Fabric) -> None:
+    """Return when the controller of a larger fabric is connected to the switch of this host.
+
+    Without a certificate that lets it ask, return at once. Raises StartError, and what ControllerClient raises.
+    """
+    if settings.tls is None and not settings.insecure:
+        return
+    deadline = time.monotonic() + _CONTROLLER_SECONDS
+    with connect(settings, fabric.controller) as client:
+        while True:
+            [switch] = [one for one in client.list_switches() if one.name == fabric.options.leaf]
+            if switch.primary:
+                return
+            if time.monotonic() >= deadline:
+                raise StartError(
+                    f"the controller at {fabric.controller} has not reached this host's switch {fabric.options.leaf}: "
+                    f"{switch.failure}; its configuration says where that switch is"
+                )
+            time.sleep(_CONTROLLER_STEP_SECONDS)
+
+
 def keep(run_directory: RunDirectory) -> None:
     """Keep the live fabric when jobs end, as if `up` had started it."""
     with run_directory.lock(LOCK_SECONDS):
@@ -176,7 +201,7 @@ def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[li
             _clear_stale_namespaces(run_directory, report)
             return [], ended
         jobs: list[str] = []
-        if fabric.phase == "running" and not fabric.dead_processes():
+        if fabric.owns_controller and fabric.phase == "running" and not fabric.dead_processes():
             try:
                 jobs = stop_jobs(fabric.controller)
             except ControllerError as error:

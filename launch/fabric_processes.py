@@ -91,7 +91,7 @@ def launch(
     agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
     where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
     what = "switch" if len(switches) == 1 else f"{len(switches)} switches"
-    report(f"starting {what}, controller and {agents} in {where}")
+    report(f"starting {what}{'' if layout.controller else ', controller'} and {agents} in {where}")
 
     # Metrics of processes in network namespaces could not be reached.
     metrics: list[str] = []
@@ -130,12 +130,14 @@ def launch(
             tables.append(layout.switch_table(place.name, wait_ready(child) if place.has_ready_file else {}))
             progress.did()
         fabric = dataclasses.replace(fabric, switches=tuple(tables))
-        configuration = run_directory.path / "controller.toml"
-        configuration.write_text(_configuration(layout.listen, run_directory, tables), encoding="utf-8")
-        command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
-        controller = wait_ready(begin("controller", [*command, *metrics]))
+        controller = layout.controller
+        if not controller:
+            configuration = run_directory.path / "controller.toml"
+            configuration.write_text(_configuration(layout.listen, run_directory, tables), encoding="utf-8")
+            command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
+            controller = wait_ready(begin("controller", [*command, *metrics]))["address"]
         progress.did()
-        fabric = dataclasses.replace(fabric, controller=controller["address"])
+        fabric = dataclasses.replace(fabric, controller=controller)
         children = []
         for host in places:
             socket = str(socket_directory / f"{host.name}.sock")
@@ -147,9 +149,10 @@ def launch(
             wait_ready(child)
             progress.did()
         _write_targets(run_directory, endpoints)
-        _wait_connected(fabric.controller, started, deadline)
+        if not layout.controller:
+            _wait_connected(fabric.controller, started, deadline)
+            stop_jobs(fabric.controller)  # those that a killed fabric left in the store
         progress.did()
-        stop_jobs(fabric.controller)  # those that a killed fabric left in the store
         fabric = dataclasses.replace(fabric, phase="running")
         fabric.save()
     except (KeyError, TypeError) as error:

@@ -33,6 +33,11 @@ class Fabric:
     agents: tuple[dict[str, Any], ...] = ()
     processes: tuple[ProcessRecord, ...] = ()
 
+    @property
+    def owns_controller(self) -> bool:
+        """False for one host's part of a larger fabric, whose jobs are not its own."""
+        return not self.options.leaf
+
     def dead_processes(self) -> list[ProcessRecord]:
         """Return the processes that should run but do not."""
         if self.boot != boot_id():

@@ -31,6 +31,7 @@ from switchml.topologies.topology import Host, Switch, Topology, load, racks, si
 __all__ = [
     "BMV2_PROGRAM",
     "CONTROL_SOCKETS",
+    "TOP_SWITCH",
     "AgentPlace",
     "Layout",
     "LayoutMaker",
@@ -43,9 +44,13 @@ __all__ = [
 BMV2_PROGRAM: Final = "simple_switch_grpc"
 """The BMv2 switch that speaks P4Runtime."""
 
+TOP_SWITCH: Final = "top"
+"""The switch above those of hosts, in a layout on shaped links with leaves."""
+
 _DEFAULT_HOSTS: Final = 8
 _BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
 _BMV2_P4RUNTIME_PORT: Final = 9559  # of the first switch, on 127.0.0.1 of a namespace that other users cannot enter
+_LEAF_P4RUNTIME_PORT: Final = 9559  # of a host's own switch, at the host's address
 _CONTROLLER_SOCKET: Final = "controller.sock"
 _MAX_SWITCHES: Final = 64
 _P4RUNTIME_SOCKETS: Final = ("p4runtime.sock", *(f"p4runtime-{number}.sock" for number in range(1, _MAX_SWITCHES)))
@@ -77,6 +82,8 @@ class Layout(abc.ABC):
     """The layout of one fabric; its processes are controlled over Unix sockets in `socket_directory`."""
 
     topology: Topology | None = None
+    controller: str = ""
+    """The address of a controller that runs already; without one the fabric starts its own."""
 
     def __init__(self, socket_directory: Path) -> None:
         self.listen = f"unix:{socket_directory / _CONTROLLER_SOCKET}"
@@ -107,6 +114,8 @@ def resolve(options: FabricOptions) -> FabricOptions:
 
     Raises ConfigurationError for options that contradict each other, and TopologyFileError.
     """
+    if options.leaf:
+        return _resolve_leaf(options)
     topology = _topology(options)
     return _resolve(options, topology)
 
@@ -116,6 +125,8 @@ def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Pat
 
     Raises ProgramNotFoundError, NamespaceError if privileges are missing, TopologyFileError.
     """
+    if options.leaf:
+        return _HostLeaf(options, socket_directory)
     topology = _topology(options)
     if topology is None:
         return _Loopback(options, socket_directory)
@@ -126,16 +137,20 @@ LayoutMaker = Callable[[FabricOptions, Path, Path], Layout]
 """`layout_of`, or another function that makes a layout from resolved options, run directory and socket directory."""
 
 
-def layout_on_shaped_links(shape: Shape) -> LayoutMaker:
-    """Return the maker of layouts whose hosts reach the soft switch over links of this shape."""
-    return functools.partial(_shaped, shape)
+def layout_on_shaped_links(shape: Shape, *, leaves: bool = False) -> LayoutMaker:
+    """Return the maker of layouts whose hosts reach the soft switch over links of this shape.
+
+    With `leaves` each host has two agents: one for ranks that send packets to that switch, and one for ranks that share
+    memory with a switch of the host, which is below another one at the same place as the first.
+    """
+    return functools.partial(_shaped, shape, leaves)
 
 
-def _shaped(shape: Shape, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
+def _shaped(shape: Shape, leaves: bool, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
     topology = _topology(options)
     if topology is None or topology.links or topology.switch.target != "soft":
         raise ConfigurationError("links are shaped between hosts in network namespaces and the soft switch")
-    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape)
+    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape, leaves)
 
 
 def _topology(options: FabricOptions) -> Topology | None:
@@ -168,9 +183,7 @@ def _topology(options: FabricOptions) -> Topology | None:
 
 def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
     targets = {"soft"} if topology is None else {switch.target for switch in topology.switches}
-    shared = topology is None and options.transport != "udp" and not options.racks
-    if options.racks and options.transport == "shm":
-        raise ConfigurationError("a job on the switches of several racks shares no memory with them; omit --transport")
+    shared = topology is None and options.transport != "udp"
     if topology is None and 1 < options.agents < options.racks:
         raise ConfigurationError(f"{options.agents} agents for {options.racks} racks: each needs one; raise --agents")
     # All switches of a tree need the same number of values, and BMv2 has few to choose from.
@@ -210,6 +223,32 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
     )
 
 
+def _resolve_leaf(options: FabricOptions) -> FabricOptions:
+    allowed = ["values", "slots", "drop", "duplicate", "delay", "flip", "seed"]
+    allowed += ["leaf", "address", "certificates", "controller", "insecure"]
+    given = {name: getattr(options, name) for name in allowed}
+    if options not in (FabricOptions(**given), FabricOptions(transport="shm", **given)):
+        raise ConfigurationError(
+            "--leaf starts a switch and an agent of one host; of the options of other fabrics only --values, --slots "
+            "and those of injected faults can be given"
+        )
+    if not options.controller:
+        raise ConfigurationError("--leaf needs the fabric's controller (--controller, or SWITCHML_CONTROLLER)")
+    if not options.address:
+        raise ConfigurationError("--leaf needs the IPv4 address of this host's data interface (--address)")
+    if not options.certificates and not options.insecure:
+        raise ConfigurationError(
+            f"--leaf needs the certificates of switch and agent {options.leaf} (--certificates), or --insecure on a "
+            "trusted network; docs/security.md has the steps"
+        )
+    return dataclasses.replace(
+        options,
+        transport="shm",
+        values=options.values or DEFAULT_VALUES["soft"],
+        slots=options.slots or DEFAULT_SLOTS["soft"],
+    )
+
+
 def _soft_arguments(options: FabricOptions) -> list[str]:
     arguments = ["--device-id", "1", "--values", str(options.values), "--slots", str(options.slots)]
     if options.drop or options.duplicate or options.delay or options.flip:
@@ -227,13 +266,13 @@ def _pool(options: FabricOptions, slots: int) -> int:
 class _Loopback(Layout):
     """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory.
 
-    With racks there is a switch for each and one above them, all with UDP ports only.
+    With racks there is such a switch for each, and one with a UDP port only above them.
     """
 
     def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
         super().__init__(socket_directory)
         self._options = options
-        self._switch_socket = socket_directory / "switch.sock"
+        self._socket_directory = socket_directory
         leaves = [f"leaf{rack}" for rack in range(1, options.racks + 1)]
         self._names = ["spine", *leaves] if leaves else ["switch-0"]
 
@@ -245,9 +284,12 @@ class _Loopback(Layout):
         ports = ["--grpc", self._p4runtime[number], "--udp-port", "1=127.0.0.1:0"]
         if self._options.transport == "udp":
             ports += ["--shards", str(self._options.threads)]
-        else:
-            ports += ["--shm-port", f"2={self._switch_socket}", "--shm-threads", str(self._options.threads)]
+        elif number > 0 or not self._options.racks:
+            ports += ["--shm-port", f"2={self._switch_socket(number)}", "--shm-threads", str(self._options.threads)]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
+
+    def _switch_socket(self, number: int) -> Path:
+        return self._socket_directory / (f"switch-{number}.sock" if self._options.racks else "switch.sock")
 
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -281,12 +323,58 @@ class _Loopback(Layout):
             address = f"127.0.0.{number + 1}"
             command = [program, "--address", address, "--transport", self._options.transport]
             command += ["--threads", str(self._options.threads)]
+            switch = 0
             if self._options.racks:
-                command += ["--switch", self._names[1 + number * self._options.racks // self._options.agents]]
+                switch = 1 + number * self._options.racks // self._options.agents
+                command += ["--switch", self._names[switch]]
             if self._options.transport == "shm":
-                command += ["--switch-socket", str(self._switch_socket)]
+                command += ["--switch-socket", str(self._switch_socket(switch))]
             found.append(AgentPlace(f"agent-{number}", command, {"address": address}))
         return found
+
+
+class _HostLeaf(Layout):
+    """The part of a fabric that one host has: a switch below another one, and an agent that shares memory with it."""
+
+    def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
+        super().__init__(socket_directory)
+        self._options = options
+        self._switch_socket = socket_directory / "switch.sock"
+        self.controller = options.controller
+
+    def switches(self) -> list[SwitchPlace]:
+        """Return the host's switch."""
+        address = self._options.address
+        command = [find_program("switchml-switch"), "--grpc", f"{address}:{_LEAF_P4RUNTIME_PORT}"]
+        command += ["--udp-port", f"1={address}:{PROTOCOL_UDP_PORT}", "--shm-port", f"2={self._switch_socket}"]
+        command += [*_soft_arguments(self._options), *self._security("switch")]
+        return [SwitchPlace(f"switch-{self._options.leaf}", command)]
+
+    def _security(self, kind: str) -> list[str]:
+        if self._options.certificates:
+            return ["--tls", str(Path(self._options.certificates, f"{kind}-{self._options.leaf}"))]
+        return ["--insecure"]
+
+    def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
+        """Return what the controller's configuration says of the switch, apart from its parent."""
+        return {
+            "name": name.removeprefix("switch-"),
+            "target": "soft",
+            "p4runtime": ready["grpc"],
+            "address": ready["ports"]["1"]["address"],
+            "udp_port": ready["ports"]["1"]["udp_port"],
+            "values_per_packet": self._options.values,
+            "slots": self._options.slots,
+        }
+
+    def controller_command(self, command: Sequence[str]) -> list[str]:
+        return list(command)
+
+    def agents(self) -> list[AgentPlace]:
+        name, address = self._options.leaf, self._options.address
+        command = [find_program("switchml-agent"), "--address", address, "--switch", name]
+        command += ["--transport", "shm", "--switch-socket", str(self._switch_socket), *self._security("agent")]
+        return [AgentPlace(name, command, {"address": address})]
 
 
 class _InNamespaces(Layout):
@@ -355,16 +443,27 @@ class _InNamespaces(Layout):
 
 
 class _OnShapedLinks(Layout):
-    """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well."""
+    """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well.
+
+    With `leaves` there is a tree in addition: a second such switch, TOP_SWITCH, and one of each host below it.
+    """
 
     def __init__(
-        self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path, shape: Shape
+        self,
+        options: FabricOptions,
+        topology: Topology,
+        namespaces: Namespaces,
+        socket_directory: Path,
+        shape: Shape,
+        leaves: bool,
     ) -> None:
         require_privileges()
         super().__init__(socket_directory)
         self._options = options
         self._namespaces = namespaces
         self._shape = shape
+        self._socket_directory = socket_directory
+        self._leaves = {f"{host.name}-leaf": host for host in topology.hosts} if leaves else {}  # by switch and agent
         self._links = ShapedLinks(namespaces, topology)
         self.topology = self._topology = topology
 
@@ -372,11 +471,22 @@ class _OnShapedLinks(Layout):
         self._links.create(self._shape)
 
     def switches(self) -> list[SwitchPlace]:
-        """Return the only switch."""
-        port = f"1={self._topology.switch.ipv4}:0"
-        command = [find_program("switchml-switch"), "--grpc", self._p4runtime[0], "--udp-port", port]
-        command += _soft_arguments(self._options)
-        return [SwitchPlace(self._topology.switch.name, self._namespaces.command(SWITCHES, command))]
+        """Return the switch, and those of the tree."""
+        name, address = self._topology.switch.name, str(self._topology.switch.ipv4)
+        found = [self._place(0, name, SWITCHES, address)]
+        if self._leaves:
+            found.append(self._place(1, TOP_SWITCH, SWITCHES, address))
+        for number, (leaf, host) in enumerate(self._leaves.items(), start=2):
+            shared = ["--shm-port", f"2={self._switch_socket(leaf)}"]
+            found.append(self._place(number, leaf, host.name, str(host.ipv4.ip), *shared))
+        return found
+
+    def _place(self, number: int, name: str, node: str, address: str, *ports: str) -> SwitchPlace:
+        command = [find_program("switchml-switch"), "--grpc", self._p4runtime[number], "--udp-port", f"1={address}:0"]
+        return SwitchPlace(name, self._namespaces.command(node, [*command, *ports, *_soft_arguments(self._options)]))
+
+    def _switch_socket(self, leaf: str) -> Path:
+        return self._socket_directory / f"{leaf}-switch.sock"
 
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -388,20 +498,25 @@ class _OnShapedLinks(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             "default_pool": _pool(self._options, EMBEDDED_POOL["udp"]),
+            **({"parent": {"switch": TOP_SWITCH, "port": 1, "uplink": 1}} if name in self._leaves else {}),
         }
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
         return self._namespaces.command(SWITCHES, command)
 
     def agents(self) -> list[AgentPlace]:
-        program = find_program("switchml-agent")
-        return [self._agent(program, host) for host in self._topology.hosts]
+        over_udp = ["--switch", self._topology.switch.name, "--transport", "udp"]
+        found = [self._agent(host.name, host, over_udp) for host in self._topology.hosts]
+        for leaf, host in self._leaves.items():
+            shared = ["--switch", leaf, "--transport", "shm", "--switch-socket", str(self._switch_socket(leaf))]
+            found.append(self._agent(leaf, host, shared))
+        return found
 
-    def _agent(self, program: str, host: Host) -> AgentPlace:
+    def _agent(self, name: str, host: Host, options: Sequence[str]) -> AgentPlace:
         address = str(host.ipv4.ip)
-        command = [program, "--address", address, "--transport", "udp"]
+        command = [find_program("switchml-agent"), "--address", address, *options]
         description = {"address": address, "namespace": self._namespaces.name(host.name)}
-        return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
+        return AgentPlace(name, self._namespaces.command(host.name, command), description)
 
 
 def _bmv2_address(number: int) -> str:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping
+from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +43,11 @@ class FabricOptions:
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both, it is laid out in network namespaces, with
     `workers` hosts (0: as many as the topology has), in `racks` racks if that is not 0. Otherwise it is the embedded
     one of local processes with `agents` agents, whose ranks reach the switch by `transport`; over UDP, agents and
-    switch have `threads`. It can have racks as well, over UDP. 0 `values` and `slots` mean the target's defaults.
+    switch have `threads`. It can have racks as well. 0 `values` and `slots` mean the target's defaults.
+
+    With a `leaf` it is the part of a larger fabric that one host has: a soft switch of this name below another one,
+    and an agent whose ranks share memory with it. `address` is the host's IPv4 address there, `controller` the
+    fabric's; `certificates` has the directories switch-LEAF and agent-LEAF, unless it is `insecure`.
     """
 
     switch: str = ""
@@ -58,6 +64,11 @@ class FabricOptions:
     delay: float = 0.0
     flip: float = 0.0
     seed: int = 1
+    leaf: str = ""
+    address: str = ""
+    certificates: str = ""
+    controller: str = ""
+    insecure: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +131,19 @@ def _transport(value: Any) -> str:
     if value not in TRANSPORTS:
         raise ValueError(f"{value!r} must be one of {', '.join(TRANSPORTS)}")
     return _text(value)
+
+
+def _switch_name(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", _text(value)):
+        raise ValueError(f"{value!r} is not a name of letters, digits, `.`, `_` and `-`")
+    return _text(value)
+
+
+def _ipv4(value: Any) -> str:
+    try:
+        return str(IPv4Address(_text(value)))
+    except AddressValueError:
+        raise ValueError(f"{value!r} is not an IPv4 address") from None
 
 
 def _path(value: Any) -> str:
@@ -269,6 +293,28 @@ KEYS: Final[dict[str, Key]] = {
             "Seed of the injected faults.",
         ),
         Key(
+            "fabric.leaf",
+            "SWITCHML_FABRIC_LEAF",
+            _switch_name,
+            _FABRIC.leaf,
+            "Start this host's part of a fabric on several hosts: its own soft switch, which has this name in the "
+            "controller's configuration, and an agent of the same name.",
+        ),
+        Key(
+            "fabric.address",
+            "SWITCHML_FABRIC_ADDRESS",
+            _ipv4,
+            _FABRIC.address,
+            "IPv4 address of this host's data interface, for --leaf.",
+        ),
+        Key(
+            "fabric.certificates",
+            "SWITCHML_FABRIC_CERTIFICATES",
+            _path,
+            _FABRIC.certificates,
+            "Directory with switch-LEAF and agent-LEAF, as `certs init` writes them, for --leaf.",
+        ),
+        Key(
             "job.slots",
             "SWITCHML_JOB_SLOTS",
             _whole(0, PROTOCOL_MAX_SLOT_INDEX + 1),
@@ -333,8 +379,10 @@ def load(
     fabric = {
         field.name: found[f"fabric.{field.name}"]
         for field in dataclasses.fields(FabricOptions)
-        if found[f"fabric.{field.name}"] is not None
+        if found.get(f"fabric.{field.name}") is not None
     }
+    if fabric["leaf"]:  # only then it has a controller beyond this machine
+        fabric |= {"controller": found["controller"] or "", "insecure": found["insecure"]}
     return Settings(
         controller=found["controller"],
         run_dir=Path(run_dir).expanduser().absolute() if run_dir else default_run_directory(environment),

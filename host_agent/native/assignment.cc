@@ -22,6 +22,7 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.rank < assignment.world_size, "rank must be below world_size");
   require(assignment.worker <= assignment.rank, "worker must not be above rank");
   require(assignment.worker < wire::protocol::max_workers, "a switch tells only senders 0..63 apart");
+  require(assignment.workers == 0 || assignment.worker < assignment.workers, "worker must be below workers");
   require(assignment.epoch != 0, "epoch must not be 0");
   return assignment;
 }

@@ -27,6 +27,8 @@ struct RankAssignment {
   bool optional_values = false;          // the pipelines take contributions without values in any phase (channel.h)
   bool owned_results = false;            // the pipelines send values that one rank reads to this rank only
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch
+  // Above the `worker` of all ranks of the job at this agent; 0: the world size.
+  uint32_t workers = 0;
 };
 
 // Returns `assignment`. Throws std::invalid_argument if a value is out of range.

@@ -31,7 +31,9 @@ double packet_bytes(const RankAssignment& assignment) {
   return static_cast<double>(wire::protocol::header_bytes + assignment.values * sizeof(uint32_t));
 }
 
-Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duration_cast<Clock::duration>(seconds); }
+Clock::duration ticks(runtime::RoundTrip::Duration seconds) {
+  return std::chrono::duration_cast<Clock::duration>(seconds);
+}
 
 }  // namespace
 

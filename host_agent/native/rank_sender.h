@@ -11,10 +11,10 @@
 #include "host_agent/native/delay_bound.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
-#include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
 #include "native/channel/sender_slots.h"
 #include "native/net/udp_batch.h"
+#include "native/runtime/round_trip.h"
 #include "native/wire/wire.h"
 
 namespace switchml::agent {
@@ -146,7 +146,7 @@ class RankSender {
   DelayBound delay_bound_;
   // Bytes of this sender's packets for each position in the window, on average, as others belong to other threads.
   double chunk_bytes_;
-  RoundTrip round_trip_;
+  runtime::RoundTrip round_trip_;
   RankStatus status_;
   counters::Path path_;  // except for round trips, which are in round_trip_
 };

@@ -150,8 +150,9 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
 SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment& given)
     : connector_(path), slots_(given.slots), slot_uses_(given.slot_uses) {
   const RankAssignment assignment = checked(given);
-  if (assignment.world_size > wire::protocol::max_workers) {
-    throw std::invalid_argument("the ranks of a job of more than 64 cannot share memory with their switch");
+  const uint32_t workers = assignment.workers == 0 ? assignment.world_size : assignment.workers;
+  if (workers > wire::protocol::max_workers) {
+    throw std::invalid_argument("more than 64 ranks cannot share memory with one switch");
   }
   const channel::ShmRequest request{channel::ShmRequest::kMagic,
                                     channel::ShmRequest::kBind,
@@ -161,8 +162,10 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     assignment.slot_base,
                                     assignment.job,
                                     assignment.epoch,
-                                    static_cast<uint8_t>(assignment.rank),
-                                    static_cast<uint8_t>(assignment.world_size),
+                                    assignment.rank,
+                                    static_cast<uint16_t>(assignment.world_size),
+                                    assignment.worker,
+                                    static_cast<uint8_t>(workers),
                                     assignment.secret,
                                     assignment.optional_values ? 1U : 0U,
                                     assignment.owned_results ? 1U : 0U};

@@ -15,7 +15,7 @@
 namespace switchml::channel {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523034;  // "SWMLSR04"
+  static constexpr uint64_t kMagic = 0x53574D4C53523035;  // "SWMLSR05"
   static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -29,8 +29,10 @@ struct ShmRequest {
   uint16_t slot_base;
   uint16_t job;
   uint16_t epoch;
-  uint8_t rank;
-  uint8_t world_size;
+  uint16_t rank;
+  uint16_t world_size;
+  uint8_t worker;   // the rank's number in packets: among the senders at the switch
+  uint8_t workers;  // above all such numbers that the agent knows of
   uint32_t secret;
   uint32_t optional_values;  // 0 or 1; as in Geometry
   uint32_t owned_results;    // the same

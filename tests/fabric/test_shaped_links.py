@@ -112,3 +112,17 @@ def test_without_privileges_the_message_says_what_is_missing(ctl: Ctl) -> None:
     assert "need CAP_NET_ADMIN" in refused.stderr
     assert "run it as root" in refused.stderr
     assert not run_directory_of(ctl).exists()
+
+
+@needs_namespaces
+def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
+    result = ctl.json(
+        *("bench", "leaves", "--link", "500mbit", "--ranks", "3", "--size", "1MiB", "--repetitions", "1"),
+        *("--small-iterations", "10", "--torch-python", "/nowhere/python"),
+    )
+    rows = {(row["system"], row["bytes"]): row for row in result["rows"]}
+    assert set(rows) == {(system, size) for system in ("leaf", "udp") for size in (1 << 20, 4096)}
+    assert 1 << 20 <= rows["leaf", 1 << 20]["link_bytes"] < 2 << 20
+    assert 3 << 20 <= rows["udp", 1 << 20]["link_bytes"] < 6 << 20
+    assert set(result["missing"]) == {"gloo"}
+    assert not run_directory_of(ctl).exists()

@@ -70,6 +70,7 @@ def test_nobody_is_root_and_nobody_has_capabilities() -> None:
     assert [unit.name for unit in UNITS] == [
         "switchml-agent@.service",
         "switchml-controller.service",
+        "switchml-leaf@.service",
         "switchml-switch.service",
     ]
     for unit in UNITS:
@@ -132,7 +133,8 @@ def free_port() -> int:
 @can_confine
 @pytest.mark.parametrize("transport", [pytest.param("udp", marks=pytest.mark.long), "shm"])
 def test_a_job_runs_under_the_units(units: Units, transport: str) -> None:
-    agent, controller, switch = UNITS
+    agent, controller, leaf, alone = UNITS
+    switch = leaf if transport == "shm" else alone
     directory, listen = units.directory, f"127.0.0.1:{free_port()}"
     shared = directory / "switch.sock"
     units.ctl.run("certs", "init", str(directory / "certs"), "--agent", "a1")
@@ -140,9 +142,8 @@ def test_a_job_runs_under_the_units(units: Units, transport: str) -> None:
         switch,
         SWITCHML_SWITCH_GRPC="127.0.0.1:0",
         SWITCHML_SWITCH_UDP_PORT="1=127.0.0.1:0",
-        SWITCHML_SWITCH_SHM_PORT=f"2={shared}",
     )
-    ready = json.loads((directory / "switchml-switch.ready").read_text())
+    ready = json.loads((directory / f"{switch.stem}.ready").read_text())
     port = ready["ports"]["1"]["udp_port"]
     (directory / "controller.toml").write_text(
         f'[controller]\nlisten = "{listen}"\ntls = "{directory}/certs/controller"\n'

@@ -226,7 +226,9 @@ channel::ShmRequest binding(FuzzedDataProvider* input) {
   request.slot_base = static_cast<uint16_t>((request.job - 1) * request.slots);
   request.values = kValues;
   request.world_size = input->ConsumeIntegralInRange<uint8_t>(1, 3);
-  request.rank = input->ConsumeIntegralInRange<uint8_t>(0, 2);
+  request.workers = static_cast<uint8_t>(request.world_size);
+  request.worker = input->ConsumeIntegralInRange<uint8_t>(0, 2);
+  request.rank = request.worker;
   request.optional_values = input->ConsumeIntegralInRange<uint32_t>(0, 2);
   if (input->ConsumeIntegralInRange<int>(0, 3) != 0) return request;
   switch (input->ConsumeIntegralInRange<int>(0, 5)) {
@@ -243,7 +245,7 @@ channel::ShmRequest binding(FuzzedDataProvider* input) {
       request.job = input->ConsumeIntegral<uint16_t>();
       break;
     case 4:
-      request.world_size = input->ConsumeIntegral<uint8_t>();
+      request.world_size = input->ConsumeIntegral<uint16_t>();
       break;
     default:
       request.kind = input->ConsumeIntegral<uint32_t>();
@@ -257,13 +259,13 @@ void admit(Target* target, const channel::ShmRequest& request, uint16_t connecti
     const soft::SlotMatch match{static_cast<uint16_t>(2 * request.slot_base),
                                 static_cast<uint16_t>(~(2 * request.slots - 1)), 1};
     pipeline.tables.set_job(request.job, {match.value, match.mask});
-    pipeline.tables.set_rank(request.job, request.rank,
-                             {0, kAgent, connection, wire::readers_of(wire::owner::first + request.rank)});
+    pipeline.tables.set_rank(request.job, request.worker,
+                             {0, kAgent, connection, wire::readers_of(wire::owner::first + request.worker)});
     pipeline.tables.workers.set(
-        {kPort, 0, kAgent, connection, request.job, request.rank}, match,
-        {uint64_t{1} << request.rank, ~uint64_t{0} >> (64 - request.world_size), request.epoch, request.job});
+        {kPort, 0, kAgent, connection, request.job, request.worker}, match,
+        {uint64_t{1} << request.worker, ~uint64_t{0} >> (64 - request.workers), request.epoch, request.job});
     std::vector<soft::Replica> replicas;
-    for (uint8_t rank = 0; rank < request.world_size; ++rank) replicas.push_back({kPort, rank});
+    for (uint8_t rank = 0; rank < request.workers; ++rank) replicas.push_back({kPort, rank});
     pipeline.tables.set_group(request.job, replicas);
   });
 }

@@ -72,6 +72,7 @@ def test_all_commands_are_there() -> None:
             "bench latency",
             "bench loss",
             "bench links",
+            "bench leaves",
             "bench ddp",
             "bench jobs",
             "bench kernels",

@@ -14,6 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ptf_tests import namespace
+from switchml.dataplane.softswitch.daemon import main as switch_command
+from switchml.host_agent.daemon import main as agent_command
 from switchml.topologies.topology import PACKAGED, load
 
 if sys.version_info >= (3, 11):
@@ -258,6 +260,20 @@ def test_the_build_gets_every_package_of_the_wheel() -> None:
     for pattern in copied:
         assert list(ROOT.glob(pattern)), f"{pattern} does not exist"
         assert {pattern, pattern.split("/")[0]} & sent, f".dockerignore withholds {pattern}"
+
+
+def test_the_daemons_of_a_host_take_their_options() -> None:
+    text = (DOCKER / "host-leaf.yaml").read_text()
+    given = {"NAME": "host-1", "ADDRESS": "10.0.0.11", "CONTROLLER": "10.0.0.1:7600"}
+    services = yaml.safe_load(re.sub(r"\$\{(\w+)\}", lambda found: given[found[1]], text))["services"]
+    assert services.keys() == {"switch", "agent"}
+    for command, service in ((switch_command, services["switch"]), (agent_command, services["agent"])):
+        program, *arguments = service["command"]
+        assert PROJECT["project"]["scripts"][program].startswith("switchml.")
+        command.make_context(program, list(arguments))  # or it raises UsageError
+        assert service["image"] == f"switchml:{PROJECT['project']['version']}"
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
 
 
 def test_the_cables_are_those_of_the_packaged_topology() -> None:

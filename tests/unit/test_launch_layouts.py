@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,10 @@ def test_the_target_may_stand_in_the_file_and_the_option_comes_first(tmp_path: P
         (FabricOptions(switch="bmv2", slots=512), "the P4 program for bmv2 has 2048"),
         (FabricOptions(switch="bmv2", drop=0.1), "switchml-ctl switch loss"),
         (FabricOptions(racks=3, agents=2), "2 agents for 3 racks"),
-        (FabricOptions(racks=2, transport="shm"), "shares no memory with them"),
+        (FabricOptions(leaf="h1", address="10.0.0.1"), "needs the fabric's controller"),
+        (FabricOptions(leaf="h1", controller="10.0.0.9:7600"), "needs the IPv4 address"),
+        (FabricOptions(leaf="h1", controller="10.0.0.9:7600", address="10.0.0.1"), "needs the certificates"),
+        (FabricOptions(leaf="h1", racks=2), "of the options of other fabrics only"),
         (FabricOptions(racks=2, switch="soft", topology="t.yaml"), "omit --racks"),
     ],
 )
@@ -86,14 +90,38 @@ def test_racks_have_a_switch_each() -> None:
 
 def test_racks_of_the_embedded_fabric(tmp_path: Path) -> None:
     options = resolve(FabricOptions(racks=2, agents=3))
-    assert (options.transport, options.agents, resolve(FabricOptions(racks=2)).agents) == ("udp", 3, 2)
+    assert (options.transport, options.agents, resolve(FabricOptions(racks=2)).agents) == ("shm", 3, 2)
     layout = layout_of(options, tmp_path, tmp_path)
+    shared = [[part for part in place.command if part.startswith("2=")] for place in layout.switches()]
+    assert shared == [[], [f"2={tmp_path}/switch-1.sock"], [f"2={tmp_path}/switch-2.sock"]]
+    sockets = [place.command[place.command.index("--switch-socket") + 1] for place in layout.agents()]
+    assert sockets == [f"{tmp_path}/switch-{rack}.sock" for rack in (1, 1, 2)]
+    over_udp = layout_of(resolve(FabricOptions(racks=2, transport="udp")), tmp_path, tmp_path)
+    assert not [part for place in over_udp.switches() for part in place.command if part == "--shm-port"]
     assert [place.name for place in layout.switches()] == ["spine", "leaf1", "leaf2"]
     ready = {"grpc": "unix:/run/s.sock", "ports": {"1": {"address": "127.0.0.1", "udp_port": 48864}}}
     assert "parent" not in layout.switch_table("spine", ready)
     assert layout.switch_table("leaf2", ready)["parent"] == {"switch": "spine", "port": 1, "uplink": 1}
     where = [place.command[place.command.index("--switch") + 1] for place in layout.agents()]
     assert where == ["leaf1", "leaf1", "leaf2"]
+
+
+def test_leaf_is_a_switch_and_an_agent_of_one_host(tmp_path: Path) -> None:
+    given = FabricOptions(leaf="h1", address="10.0.0.1", controller="10.0.0.9:7600", certificates="/certs")
+    options = resolve(given)
+    assert (options.values, options.transport, resolve(options)) == (256, "shm", options)
+    layout = layout_of(options, tmp_path, tmp_path)
+    [switch], [agent] = layout.switches(), layout.agents()
+    assert (switch.name, agent.name, layout.controller) == ("switch-h1", "h1", "10.0.0.9:7600")
+    text = " ".join(switch.command)
+    assert f"--grpc 10.0.0.1:9559 --udp-port 1=10.0.0.1:48864 --shm-port 2={tmp_path}/switch.sock" in text
+    assert text.endswith("--tls /certs/switch-h1")
+    text = " ".join(agent.command)
+    assert f"--switch h1 --transport shm --switch-socket {tmp_path}/switch.sock --tls /certs/agent-h1" in text
+    ready = {"grpc": "10.0.0.1:9559", "ports": {"1": {"address": "10.0.0.1", "udp_port": 48864}}}
+    assert layout.switch_table(switch.name, ready)["name"] == "h1"
+    insecure = layout_of(resolve(replace(given, certificates="", insecure=True)), tmp_path, tmp_path)
+    assert insecure.agents()[0].command[-1] == insecure.switches()[0].command[-1] == "--insecure"
 
 
 def test_packets_must_fit_into_the_links(tmp_path: Path) -> None:

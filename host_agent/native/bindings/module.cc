@@ -77,9 +77,11 @@ uint64_t open_rank(Engine& engine, const std::string& address, const std::string
 
 uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
                        uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values,
-                       uint64_t secret, bool optional_values, bool owned_results) {
-  const RankAssignment assignment = assignment_of(address, "", 0, job, rank, rank, epoch, world_size, slot_base, slots,
-                                                  values, secret, optional_values, owned_results);
+                       uint64_t secret, bool optional_values, bool owned_results, const std::optional<uint64_t>& worker,
+                       uint64_t workers) {
+  RankAssignment assignment = assignment_of(address, "", 0, job, rank, worker.value_or(rank), epoch, world_size,
+                                            slot_base, slots, values, secret, optional_values, owned_results);
+  assignment.workers = narrow<uint32_t>(workers, "workers");
   const nb::gil_scoped_release release;
   return engine.open_shm_rank(path, assignment);
 }
@@ -234,11 +236,14 @@ NB_MODULE(_engine, module) {
            "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
            "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
            "`owned_results`: they send values that only one rank reads to this rank alone.")
-      .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
-           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
-           nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
-           "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
-           "Raises OSError if no switch answers there, and ValueError if it refuses.")
+      .def(
+          "open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
+          nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
+          nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
+          nb::arg("worker") = nb::none(), nb::arg("workers") = 0,
+          "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
+          "`worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.\n\n"
+          "Raises OSError if no switch answers there, and ValueError if it refuses.")
       .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
            "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "
            "shares\nmemory, the number of its connection.")

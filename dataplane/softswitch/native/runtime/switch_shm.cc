@@ -42,7 +42,7 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const RankBinding& r
                                 " slots, and those of the job exceed this range");
   }
   std::shared_ptr<ShmJob> job = shm_jobs_.get(key);
-  if (job != nullptr && job->has_rank(rank.rank)) {
+  if (job != nullptr && job->has_rank(rank.worker)) {
     throw std::invalid_argument("rank " + std::to_string(rank.rank) + " of job " + std::to_string(key.job) +
                                 " has a connection already (requested at port " + std::to_string(port) + ")");
   }
@@ -76,7 +76,7 @@ ShmGrant Switch::bind(uint16_t port, const RankBinding& rank) {
   }
   grant.connection = shm_port_at(port).attach(std::move(connection));
   if (is_new) shm_jobs_.put(job);
-  job->set_contributions(rank.rank, bound.contributions());
+  job->set_contributions(rank.worker, bound.contributions());
   return grant;
 }
 
@@ -94,8 +94,8 @@ void Switch::unbind(uint16_t port, uint16_t connection) {
   if (ended == nullptr) return;
   job = ended->shared_job();
   pipeline().flush();
-  slots().take_over(*job, ended->rank().rank);
-  job->set_contributions(ended->rank().rank, nullptr);
+  slots().take_over(*job, ended->rank().worker);
+  job->set_contributions(ended->rank().worker, nullptr);
   if (!job->has_ranks()) {
     slots().forget(*job);
     shm_jobs_.remove(*job);

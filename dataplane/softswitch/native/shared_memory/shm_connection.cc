@@ -28,7 +28,7 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
               channel::SharedMemory::Others::may_write),
       channel_(memory_.data(), rank.job.slots, rank.job.values,
                channel::Channel::contributions(memory_.data(), rank.job.slots)),
-      slots_({rank.job.job, rank.rank, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}) {
+      slots_({rank.job.job, rank.worker, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}) {
   auto* control = new (memory_.data()) channel::ChannelControl{};
   control->geometry = {channel::Geometry::kMagic,
                        rank.job.slots,
@@ -72,6 +72,14 @@ void ShmConnection::count_sent(const wire::Header& header) {
   }
 }
 
+wire::Header ShmConnection::repeated(uint32_t slot) {
+  wire::Header header = slots_.header(slot);
+  header.flags |= wire::flag::retransmission;
+  count(control().server.retransmissions);
+  count_sent(header);
+  return header;
+}
+
 void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
   const uint32_t slot = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
   if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || slot >= slots_.size() ||
@@ -79,8 +87,12 @@ void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
     count(control().server.ignored);
     return;
   }
-  if ((result.flags & wire::flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
+  if ((result.flags & wire::flag::without_values) == 0 && !job_->has_result(rank_.worker, result)) {
     std::memcpy(channel_.contribution(slot), words, rank_.job.values * sizeof(uint32_t));
+  }
+  if (job_->uplink().awaits(slot)) {
+    const bool retransmission = (result.flags & wire::flag::retransmission) != 0;
+    job_->uplink().answered(slot, {result.worker != wire::tree::no_rank, retransmission}, Clock::now());
   }
   channel_.result_tickets()[slot] = slots_.complete(slot, result);
   channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(slot);

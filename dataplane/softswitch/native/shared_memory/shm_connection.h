@@ -17,8 +17,10 @@ namespace switchml::soft {
 // The rank that an agent binds to a connection.
 struct RankBinding {
   ShmJobKey job;
-  uint8_t rank = 0;
-  uint32_t ipv4 = 0;  // the agent's
+  uint16_t rank = 0;    // of the job
+  uint8_t worker = 0;   // its number in packets: among the senders at this switch
+  uint8_t workers = 1;  // above all such numbers that the agent knows of
+  uint32_t ipv4 = 0;    // the agent's
   uint32_t secret = 0;
   bool optional_values = true;  // all pipelines of the job take contributions without values in any phase
   bool owned_results = true;    // they send values that only one rank reads to this rank alone
@@ -81,15 +83,15 @@ class ShmConnection {
   void retransmit(Clock::time_point now, Again&& again) {
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
       if (!slots_.may_complete(slot)) continue;
-      wire::Header header = slots_.header(slot);
-      header.flags |= wire::flag::retransmission;
-      count(control().server.retransmissions);
-      count_sent(header);
-      again(header);
+      again(repeated(slot));
     }
     timeouts_ += 1;
     next_retransmission_ = has_nothing_in_flight() ? Clock::time_point::max() : now + retransmission_timeout();
   }
+  // Returns whether the contribution of a slot is in flight and its result may be taken.
+  bool may_repeat(uint32_t slot) const { return slots_.may_complete(slot); }
+  // Counts a retransmission of it and returns its header. Precondition: may_repeat().
+  wire::Header repeated(uint32_t slot);
 
  private:
   Clock::duration retransmission_timeout() const;

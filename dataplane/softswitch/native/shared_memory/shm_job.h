@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/slot_store.h"
+#include "dataplane/softswitch/native/shared_memory/uplink.h"
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
@@ -19,7 +20,7 @@ struct ShmJobKey {
   uint16_t job = 0;
   uint16_t epoch = 0;
   uint16_t slot_base = 0;
-  uint8_t world_size = 0;
+  uint16_t world_size = 0;
   uint32_t slots = 0;
   uint32_t values = 0;
 
@@ -39,6 +40,8 @@ class ShmJob {
 
   const ShmJobKey& key() const { return key_; }
   bool streaming() const { return streaming_; }
+  // The contributions to the parent, if this switch is below another one.
+  Uplink& uplink() { return uplink_; }
   // Returns whether the job uses a slot. `pool_index` counts the slots of the switch, as in the header.
   bool covers(size_t pool_index) const { return pool_index - key_.slot_base < key_.slots; }
   uint8_t* contribution(uint8_t rank, size_t pool_index) const {
@@ -68,6 +71,7 @@ class ShmJob {
   bool streaming_;
   size_t stride_;
   uint8_t slowest_ = 0;
+  Uplink uplink_;
   std::vector<Result> results_;
   std::atomic<uint64_t> summing_{0};
   std::array<uint8_t*, wire::protocol::max_workers> contributions_{};

@@ -57,8 +57,10 @@ RankBinding rank_of(const channel::ShmRequest& request) {
   };
   require(request.job > 0 && request.job < wire::protocol::max_jobs, "the job's id is out of range");
   require(request.epoch != 0, "the epoch must not be 0");
-  require(request.world_size >= 1 && request.world_size <= wire::protocol::max_workers, "a job has 1 to 64 ranks");
+  require(request.world_size >= 1 && request.world_size <= wire::protocol::max_world, "a job has 1 to 4096 ranks");
   require(request.rank < request.world_size, "the rank must be smaller than the number of ranks");
+  require(request.workers >= 1 && request.workers <= wire::protocol::max_workers, "a switch tells 1 to 64 ranks apart");
+  require(request.worker < request.workers, "the rank's number at the switch must be smaller than their number");
   require(request.slots >= 1 && request.slots <= wire::protocol::max_slot_index + 1 &&
               (request.slots & (request.slots - 1)) == 0,
           "the number of slots must be a power of two");
@@ -66,6 +68,8 @@ RankBinding rank_of(const channel::ShmRequest& request) {
   require(request.values >= 1 && request.values <= wire::protocol::max_values, "a packet has 1 to 2048 values");
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
+          request.worker,
+          request.workers,
           request.ipv4,
           request.secret,
           request.optional_values != 0,

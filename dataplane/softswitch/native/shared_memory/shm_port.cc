@@ -23,7 +23,7 @@ void ShmPort::stop() {
 }
 
 ShmWorker& ShmPort::worker_of(const RankBinding& rank) const {
-  return *workers_[rank.rank * workers_.size() / rank.job.world_size];
+  return *workers_[rank.worker * workers_.size() / rank.workers];
 }
 
 uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
@@ -66,6 +66,7 @@ std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32
   if (connection == nullptr) throw std::invalid_argument("the rank has no connection any more");
   if (targets.empty()) {
     connection->freeze();
+    connection->job().uplink().stop();
   } else {
     connection->fetch(targets);
     worker_of(connection->rank()).wake();
@@ -109,6 +110,10 @@ void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* con
   const auto verdict =
       pipeline->contribute(*this, {header, connection->rank().ipv4, number, payload_bytes, {nullptr, &values}});
   if (!verdict || *verdict == wire::Verdict::wrong_epoch) connection->arm(now);
+  const bool first = (header.flags & wire::flag::retransmission) == 0;
+  if (verdict == wire::Verdict::forwarded && first) {
+    connection->job().uplink().sent((header.slot >> 1U) - connection->rank().job.slot_base, now);
+  }
 }
 
 void ShmPort::contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
@@ -158,7 +163,10 @@ void ShmPort::complete(ShmConnection* connection, const uint8_t* header, const u
   if (connection == nullptr) return;
   sent_ += 1;
   has_results_ = true;
+  const Uplink& uplink = connection->job().uplink();
+  const Clock::time_point deadline = uplink.next_deadline();
   connection->complete(wire::load_header(header), words);
+  if (uplink.next_deadline() < deadline) worker_of(connection->rank()).wake();  // it may sleep until the later one
 }
 
 }  // namespace switchml::soft

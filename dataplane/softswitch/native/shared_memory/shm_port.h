@@ -17,7 +17,8 @@
 namespace switchml::soft {
 
 // A contribution is lost here only on purpose, or while worker_table has no entry for the rank. The port then
-// retransmits it for the rank, as an agent would.
+// retransmits it for the rank, as an agent would. If this switch is below another one, its contribution to that one can
+// be lost as well, and the port lets the switch send it again (uplink.h).
 class ShmPort : public PipelinePort {
  public:
   static constexpr size_t kMostWorkers = 32;

@@ -136,12 +136,26 @@ bool ShmWorker::serve(Pipeline* pipeline) {
       port_->contribute(pipeline, number, connection, header, now);
       ++taken;
     }
+    any = repeat_contributions(pipeline, number, connection, now) || any;
     if (connection->next_retransmission() <= now) {
       any = true;
       connection->retransmit(now, [&, again = number, rank = connection](const wire::Header& sent) {
         port_->contribute(pipeline, again, rank, sent, now);
       });
     }
+  }
+  return any;
+}
+
+bool ShmWorker::repeat_contributions(Pipeline* pipeline, uint16_t number, ShmConnection* connection,
+                                     Clock::time_point now) {
+  Uplink& uplink = connection->job().uplink();
+  if (uplink.next_deadline() == Clock::time_point::max()) return false;
+  bool any = false;
+  for (const uint32_t slot : uplink.due(now)) {
+    if (!connection->may_repeat(slot)) continue;
+    any = true;
+    port_->contribute(pipeline, number, connection, connection->repeated(slot), now);
   }
   return any;
 }
@@ -210,9 +224,9 @@ const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
     if (behind == nullptr || connection->is_behind(*behind)) behind = connection;
     if (ahead == nullptr || ahead->is_behind(*connection)) ahead = connection;
   });
-  if (behind->is_behind(*ahead)) job->set_slowest(behind->rank().rank);
+  if (behind->is_behind(*ahead)) job->set_slowest(behind->rank().worker);
   visit([&](const ShmConnection* connection) {
-    const bool slowest = connection->rank().rank == job->slowest();
+    const bool slowest = connection->rank().worker == job->slowest();
     if (connection->has_nothing_in_flight() && (awaited == nullptr || slowest)) awaited = connection;
   });
   return awaited;
@@ -221,7 +235,7 @@ const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
 std::optional<ShmWorker::Clock::time_point> ShmWorker::next_deadline() const {
   std::optional<Clock::time_point> earliest = port_->next_deadline();
   for (const auto& [number, connection] : connections_) {
-    const auto next = connection->next_retransmission();
+    const auto next = std::min(connection->next_retransmission(), connection->job().uplink().next_deadline());
     if (next != Clock::time_point::max()) earliest = std::min(earliest.value_or(next), next);
   }
   return earliest;

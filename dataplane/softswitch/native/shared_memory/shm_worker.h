@@ -68,6 +68,9 @@ class ShmWorker {
   // possible. Returns whether there was any work.
   bool turn();
   bool serve(Pipeline* pipeline);
+  // Lets the switch send those contributions to its parent again whose RESULTs are missing: all ranks of the job have
+  // contributed to them, so a retransmission by any of these does. Returns whether there were any.
+  bool repeat_contributions(Pipeline* pipeline, uint16_t number, ShmConnection* connection, Clock::time_point now);
   void sleep();
   // Wakes the ranks in sleepers_, which the turn has collected; values_ must be held.
   void wake_sleepers();

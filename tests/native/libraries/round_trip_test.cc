@@ -1,11 +1,11 @@
 // The numbers are those of RFC 6298, section 2, in milliseconds; its clock granularity is far below them.
-#include "host_agent/native/round_trip.h"
+#include "native/runtime/round_trip.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-namespace switchml::agent {
+namespace switchml::runtime {
 namespace {
 
 RoundTrip::Duration ms(double milliseconds) { return RoundTrip::Duration(milliseconds * 1e-3); }
@@ -109,4 +109,4 @@ TEST(RoundTrip, SamplesAreCountedBySize) {
 }
 
 }  // namespace
-}  // namespace switchml::agent
+}  // namespace switchml::runtime

@@ -1,4 +1,4 @@
-// Round-trip time and retransmission timeout of one rank: RFC 6298 with bounds for a data-centre network. The timeout
+// Round-trip time and retransmission timeout of one sender: RFC 6298 with bounds for a data-centre network. The timeout
 // is longer than the smoothed round trip by at least a margin. Without it, a path whose round trips hardly vary, as
 // through the queue of a slow link, would time out at the least delay of any rank.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "native/runtime/durations.h"
 
-namespace switchml::agent {
+namespace switchml::runtime {
 
 class RoundTrip {
  public:
@@ -24,7 +24,7 @@ class RoundTrip {
   // A sample must come from a packet that was sent once (Karn's algorithm).
   void sample(Duration measured) {
     const auto nanoseconds = static_cast<uint64_t>(measured.count() * 1e9);
-    histogram_[runtime::duration_bucket(nanoseconds)] += 1;
+    histogram_[duration_bucket(nanoseconds)] += 1;
     nanoseconds_ += nanoseconds;
     if (smoothed_.count() == 0) {
       smoothed_ = measured;
@@ -44,7 +44,7 @@ class RoundTrip {
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
-  const runtime::DurationCounts& histogram() const { return histogram_; }
+  const DurationCounts& histogram() const { return histogram_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
   // Returns the retransmission timeout after a number of consecutive timeouts, each of which doubles it.
@@ -57,8 +57,8 @@ class RoundTrip {
   Duration smoothed_{0};
   Duration variation_ = kInitialTimeout / 4;
   Duration margin_ = kLowestMargin;
-  runtime::DurationCounts histogram_{};
+  DurationCounts histogram_{};
   uint64_t nanoseconds_ = 0;
 };
 
-}  // namespace switchml::agent
+}  // namespace switchml::runtime
