@@ -38,7 +38,7 @@ SHORT = ("worker killed", "switch killed and restarted", "controller killed and 
 """The faults of the short form, which runs each of them once."""
 SHORT_ON_RACKS = ("leaf killed", "worker killed", "uplink cut")
 """The faults of the short form on racks; that of a link needs namespaces."""
-RUNS_OF_A_FABRIC = 20
+RUNS_OF_A_FABRIC = 40
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
 DISK_BYTES = 64 * 2**20
