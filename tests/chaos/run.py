@@ -165,6 +165,8 @@ def attempt_on_racks(fire: Racks, name: str, number: int, seed: int, kind: str) 
             outcome = racks.run_once(fire, racks.RACK_FAULTS[name], shape, number)
         except (AssertionError, ControllerError, StartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
+    if standstill.seen:
+        outcome.noticed, outcome.stood_still, outcome.late = [], [], 0  # times mean nothing then
     return shape, outcome, standstill.seen
 
 
@@ -183,9 +185,11 @@ def runs_on_racks(options: argparse.Namespace, names: list[str], kinds: list[str
                 shape, outcome, disturbed = attempt_on_racks(fire, name, number, options.seed, kind)
                 if outcome.wrong:
                     keep_logs(directory)
-                if not disturbed:
+                if disturbed and outcome.wrong:
+                    print(f"run {number} does not count, the machine stood still: {outcome.wrong}", file=sys.stderr)
+                else:
                     yield Run(name, number, shape, outcome)
-                fit = not (disturbed or outcome.wrong)  # otherwise the next run has another fabric
+                fit = not outcome.wrong  # otherwise the next run has another fabric
                 number += 1
 
 
