@@ -41,6 +41,9 @@ FILLER: Final = "filler"
 UDP_HEADER_BYTES: Final = 8
 SMALLEST_PACKET: Final = 64
 """The values per packet of the fabric with the smallest packets."""
+UP_SECONDS: Final = 300.0
+READY_SECONDS: Final = 60.0
+"""The time in which a process that is started again must be ready."""
 CALL_SECONDS: Final = 15
 """The timeout of each collective."""
 
@@ -133,7 +136,7 @@ class FabricUnderFire:
     # ---- the job ----
 
     def up(self, *more: str) -> None:
-        self.ctl.run("up", *self.shape.options(), *more)
+        self.ctl.run("up", *self.shape.options(), *more, timeout=UP_SECONDS)
         self.pids |= {process["pid"] for process in self.ctl.processes()}
 
     def down(self) -> None:
@@ -150,8 +153,7 @@ class FabricUnderFire:
     ) -> tuple[subprocess.Popen[str], Words]:
         """Start a job that checks its sums, with more options of `job start`."""
         worker = self.ctl.worker("survives", "--size", str(self.shape.size), "--steps", str(steps))
-        worker += ["--pause", str(pause)]
-        worker += ["--timeout", str(CALL_SECONDS), "--say-steps"]
+        worker += ["--pause", str(pause), "--timeout", str(CALL_SECONDS), "--say-steps"]
         start = ["job", "start", "--workers", str(workers), "--on-failure", policy, *more]
         job = self.ctl.start(*start, *worker)
         return job, Words(job)
@@ -220,7 +222,7 @@ class FabricUnderFire:
         processes = tuple(child.record if old.name == name else old for old in fabric.processes)
         dataclasses.replace(fabric, processes=processes).save()
         if has_ready_file:
-            child.wait_ready(time.monotonic() + 20)
+            child.wait_ready(time.monotonic() + READY_SECONDS)
 
     def _command(self, process: dict[str, Any]) -> list[str]:
         """Return the command that started the process, with the addresses that it got."""

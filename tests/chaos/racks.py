@@ -29,9 +29,9 @@ from switchml.topologies.namespaces import switch_interface
 
 STEPS: Final = 60
 ENDLESS_STEPS: Final = 1_000_000
-END_SECONDS: Final = 60.0
-READY_SECONDS: Final = 60.0
-ATTEMPTS: Final = 5
+END_SECONDS: Final = 120.0
+READY_SECONDS: Final = 120.0
+ATTEMPTS: Final = 20
 HOSTS_PER_RACK: Final = 2
 KINDS: Final = ("udp", *NAMESPACES, *BMV2)
 LINKS: Final = NAMESPACES + BMV2

@@ -38,7 +38,7 @@ SHORT = ("worker killed", "switch killed and restarted", "controller killed and 
 """The faults of the short form, which runs each of them once."""
 SHORT_ON_RACKS = ("leaf killed", "worker killed", "uplink cut")
 """The faults of the short form on racks; that of a link needs namespaces."""
-RUNS_OF_A_FABRIC = 20
+RUNS_OF_A_FABRIC = 40
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
 DISK_BYTES = 64 * 2**20
@@ -165,6 +165,8 @@ def attempt_on_racks(fire: Racks, name: str, number: int, seed: int, kind: str) 
             outcome = racks.run_once(fire, racks.RACK_FAULTS[name], shape, number)
         except (AssertionError, ControllerError, StartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
+    if standstill.seen:
+        outcome.noticed, outcome.stood_still, outcome.late = [], [], 0  # times mean nothing then
     return shape, outcome, standstill.seen
 
 
@@ -183,9 +185,11 @@ def runs_on_racks(options: argparse.Namespace, names: list[str], kinds: list[str
                 shape, outcome, disturbed = attempt_on_racks(fire, name, number, options.seed, kind)
                 if outcome.wrong:
                     keep_logs(directory)
-                if not disturbed:
+                if disturbed and outcome.wrong:
+                    print(f"run {number} does not count, the machine stood still: {outcome.wrong}", file=sys.stderr)
+                else:
                     yield Run(name, number, shape, outcome)
-                fit = not (disturbed or outcome.wrong)  # otherwise the next run has another fabric
+                fit = not outcome.wrong  # otherwise the next run has another fabric
                 number += 1
 
 

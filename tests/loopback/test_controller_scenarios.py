@@ -165,12 +165,17 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
         attach_all(client, agent, working)
         switch.stop()
         wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
-        revocation = agent.wait_for("revocation")  # before the switch is there again
+        if switch.target == "tofino":  # its registers may outlive the process that controls it
+            assert client.get_job(working.id).state == pb.JOB_STATE_RUNNING
+            switch.start()
+        revocation = agent.wait_for("revocation")
         assert (revocation.job, revocation.reason) == (working.id, pb.REVOCATION_REASON_SWITCH_LOST)
-        switch.start()
+        if switch.target != "tofino":
+            switch.start()
         wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
         *_, last = client.watch_job(working.id)
-        assert "switch s1 is gone: its process has ended" in last.failure
+        why = "lost the sums in its registers" if switch.target == "tofino" else "is gone: its process has ended"
+        assert why in last.failure
         assert client.get_job(waiting.id).state == pb.JOB_STATE_READY
         assert [group.id for group in client.show_switch().groups] == [waiting.id]
         # Stopping a job while the switch is disconnected also frees its slots.

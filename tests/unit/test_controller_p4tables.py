@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import finsy as fy
@@ -6,13 +7,15 @@ from finsy.p4entity import decode_entity, encode_entities
 from finsy.p4schema import P4RuntimeVersion
 
 from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import Capabilities, JobTables, ParentPort, RankPort
+from switchml.controller.drivers import Capabilities, JobTables, JobTraffic, ParentPort, RankPort
 from switchml.controller.drivers.p4runtime import P4RuntimeDriver
 from switchml.controller.drivers.p4tables import (
     MULTICAST_RANK,
     Entity,
     compare,
     job_entities,
+    job_traffic,
+    link_entries,
     loss_entry,
     loss_threshold,
     port_losses,
@@ -20,7 +23,7 @@ from switchml.controller.drivers.p4tables import (
     printed_group,
     switch_address_entry,
 )
-from switchml.dataplane.constants import TREE_NO_RANK
+from switchml.dataplane.constants import TREE_NO_RANK, Kind, Verdict
 
 entities_of = partial(job_entities, owned_results=True)
 CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
@@ -204,3 +207,22 @@ def test_losses_are_shares_of_packets():
     first, second = port_losses(entries)
     assert (first.port, first.ingress, first.egress) == (2, 1, 0)
     assert (second.port, second.ingress, second.egress) == (7, pytest.approx(0.02), 1)
+
+
+def test_packets_of_other_switches_are_read_from_their_entries_alone(schema: fy.P4Schema):
+    parent = ParentPort(9, 0x0200000000FD, 0x0A0000FD, number=2, named=(0, 2, TREE_NO_RANK))
+    job = replace(JOB, in_tree=True, parent=parent)
+    reads = link_entries(job, [1])
+    assert [(read.match["kind"], read.match["worker"]) for read in reads if read.match is not None] == [
+        (Kind.CONTRIBUTION, 1),
+        (Kind.RESULT, 0),
+        (Kind.RESULT, 2),
+        (Kind.RESULT, TREE_NO_RANK),
+    ]
+    keys = [(entity.match, entity.priority) for entity in entities_of(job) if isinstance(entity, fy.P4TableEntry)]
+    assert all((read.match, read.priority) in keys for read in reads)
+    for packets, read in enumerate(reads, start=10):
+        read.counter_data = fy.P4CounterData(byte_count=0, packet_count=packets)
+    others = link_entries(replace(job, job=4), [0, 1])
+    traffic = job_traffic(job, [1], {Verdict.FORWARDED: 5}, [*as_read(reads, schema), *others])
+    assert traffic == JobTraffic({Verdict.FORWARDED: 5}, {1: 10}, 11 + 12 + 13)
