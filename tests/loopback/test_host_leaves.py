@@ -1,4 +1,4 @@
-"""Jobs whose hosts have switches of their own, with which ranks share memory, below one that all hosts share."""
+"""Jobs on hosts with their own switches, with which ranks share memory, below one that all hosts share."""
 
 from __future__ import annotations
 
