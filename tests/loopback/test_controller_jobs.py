@@ -492,8 +492,8 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     check_failed(agent, job, 0, 999)  # only a rank's first report counts
     check_failed(agent, job, 2, 100)
     began = time.monotonic()
-    revocation = agent.wait_for("revocation", seconds=3)
-    assert 0.5 < time.monotonic() - began < 2
+    revocation = agent.wait_for("revocation", seconds=10)  # for which the ranks wait
+    assert time.monotonic() - began > 0.5
     assert revocation.reason == pb.REVOCATION_REASON_INTEGRITY
     assert "on ranks 0, 2 in call 9, all_reduce of 100 float32, at chunk 3 in slot" in revocation.message
 

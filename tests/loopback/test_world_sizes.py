@@ -58,7 +58,7 @@ def test_a_large_job_does_not_share_memory_with_its_switch(tmp_path: Path, engin
     switch.add_shm_port(1, path)
     switch.start()
     try:
-        with pytest.raises(ValueError, match="job of more than 64 cannot share memory"):
+        with pytest.raises(ValueError, match="more than 64 ranks cannot share memory with one switch"):
             engine.open_shm_rank(path, "127.0.0.1", 1, 0, 1, 65, 0, SLOTS, VALUES)
     finally:
         switch.stop()

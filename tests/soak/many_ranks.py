@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ SIZES = (64, 256, 1024)
 SHORT_SIZES = (130,)
 _UP_SECONDS = 300.0
 _DEADLINE = 300.0
+_ANSWER_SECONDS = 600.0  # above the time limit of a call, whose error says more
 _IDLE_SECONDS = 5.0
 
 
@@ -83,9 +85,15 @@ class Group:
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        too_late = threading.Timer(_ANSWER_SECONDS, self.process.kill)
+        too_late.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            too_late.cancel()
         if not line:
-            raise SystemExit(f"a process with ranks has ended:\n{self._log.read_text()}")
+            log = self._log.read_text()
+            raise SystemExit(f"a process with ranks has ended, or not answered within {_ANSWER_SECONDS:g} s:\n{log}")
         answer = json.loads(line)
         assert isinstance(answer, dict)
         return answer
