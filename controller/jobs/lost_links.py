@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -96,7 +96,7 @@ class LostLinks:
     async def check(self, live: LiveJob) -> None:
         """Read the counters of a job's switches, and fail the job if one of its links is dead."""
         try:
-            dead = await self._dead_links(live)
+            dead, seconds = await self._dead_links(live)
         except (SwitchUnavailable, SwitchRefused) as error:
             # Without an answer of each switch nothing is known about the links.
             _LOG.debug("job %s: its links are not known: %s", live.job.name, error)
@@ -107,25 +107,28 @@ class LostLinks:
             self._standings.pop(live.job.key, None)
             return
         if dead and _is_watched(live):
-            why = self._why(live, dead)
-            self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
+            self._endings.end(live, JobState.FAILED, _why(live, dead, seconds), pb.REVOCATION_REASON_SWITCH_LOST)
 
-    async def _dead_links(self, live: LiveJob) -> list[Link]:
-        """Return the links that have been silent often enough; only a tree that stands still is read as a whole."""
+    async def _dead_links(self, live: LiveJob) -> tuple[list[Link], float]:
+        """Return the links that have been silent often enough, and for how many seconds.
+
+        Only a tree that completes no sum is read as a whole.
+        """
         job, top = live.job, live.switches[0]
         epoch = job.epoch
         completed = (await top.driver.read_verdicts([job.id]))[Verdict.COMPLETED]
         standing = self._standings.get(job.key)
         if standing is None or (standing.epoch, standing.completed) != (epoch, completed):
             self._standings[job.key] = _Standing(epoch, completed)
-            return []
+            return [], 0.0
         if self._clock() < standing.due:
-            return []
+            return [], 0.0
         traffic = await _traffic(live)
         if job.epoch != epoch:
-            return []
+            return [], 0.0
         self._compare(standing, job, traffic)
-        return [link for link, readings in standing.silent.items() if readings >= SILENT_READINGS]
+        dead = [link for link, readings in standing.silent.items() if readings >= SILENT_READINGS]
+        return dead, self._clock() - standing.since
 
     def _compare(self, standing: _Standing, job: Job, traffic: Mapping[str, JobTraffic]) -> None:
         """Count the links that were silent since the reading before."""
@@ -138,21 +141,21 @@ class LostLinks:
         if not any(standing.silent.values()):
             standing.since, standing.due = now, now + _QUIET_SECONDS
 
-    def _why(self, live: LiveJob, dead: list[Link]) -> str:
-        """Return what happened in words: the links, what was seen, and what to check."""
-        seconds = self._clock() - self._standings[live.job.key].since
-        by_name = {switch.name: switch.config for switch in live.switches}
-        ports = []
-        for link in dead:
-            for lower, upper in ((link.sender, link.receiver), (link.receiver, link.sender)):
-                parent = by_name[lower].parent
-                if parent is not None and parent.switch == upper:
-                    ports.append(f"port {parent.uplink} of {lower} and port {parent.port} of {upper}")
-        links = ", ".join(map(str, dead))
-        return (
-            f"link {links} is dead: in {seconds:.1f} s no packet of the job has arrived over it although some were"
-            f" sent; check the cable, and {', '.join(dict.fromkeys(ports))}"
-        )
+
+def _why(live: LiveJob, dead: Sequence[Link], seconds: float) -> str:
+    """Return what happened in words: the links, what was seen, and what to check."""
+    by_name = {switch.name: switch.config for switch in live.switches}
+    ports = []
+    for link in dead:
+        for lower, upper in ((link.sender, link.receiver), (link.receiver, link.sender)):
+            parent = by_name[lower].parent
+            if parent is not None and parent.switch == upper:
+                ports.append(f"port {parent.uplink} of {lower} and port {parent.port} of {upper}")
+    links = ", ".join(map(str, dead))
+    return (
+        f"link {links} is dead: in {seconds:.1f} s no packet of the job has arrived over it although some were"
+        f" sent; check the cable, and {', '.join(dict.fromkeys(ports))}"
+    )
 
 
 async def _traffic(live: LiveJob) -> dict[str, JobTraffic]:
