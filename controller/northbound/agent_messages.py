@@ -198,7 +198,7 @@ class AgentMessages:
         live = self._jobs.in_epoch(job_id, epoch)
         if live is not None and any(_carries(session, rank) for rank in live.job.ranks):
             return live
-        ended = self._store.job_of_epoch(job_id, session.switch, epoch)
+        ended = self._store.end_of_job(job_id, session.switch, epoch)
         later = self._jobs.after(job_id, session.switch, epoch)
         if later is not None:
             change = later.epoch_changes[-1]
@@ -208,8 +208,9 @@ class AgentMessages:
             why = "this controller knows no such job"
             session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_JOB_FAILED, why))
         else:
-            reason = _REASONS.get(ended.state, pb.REVOCATION_REASON_JOB_FAILED)
-            session.send(revocation(job_id, epoch, reason, ended.failure or f"the job is {ended.state.name}"))
+            state, failure = ended
+            reason = _REASONS.get(state, pb.REVOCATION_REASON_JOB_FAILED)
+            session.send(revocation(job_id, epoch, reason, failure or f"the job is {state.name}"))
         return None
 
 

@@ -263,13 +263,19 @@ class Store:
         """Return the newest job of this id."""
         return next(iter(self._jobs("WHERE id = ? ORDER BY key DESC LIMIT 1", (job_id,))), None)
 
-    def job_of_epoch(self, job_id: int, switch: str, epoch: int) -> Job | None:
-        """Return the job of this id that had this epoch on this switch, the newest if the epochs have wrapped."""
-        where = (
-            "WHERE id = ? AND EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ? AND epoch = ?)"
-            " ORDER BY key DESC LIMIT 1"
-        )
-        return next(iter(self._jobs(where, (job_id, switch, epoch))), None)
+    def end_of_job(self, job_id: int, switch: str, epoch: int) -> tuple[JobState, str] | None:
+        """Return state and failure of the newest job that had this id, and this epoch on this switch.
+
+        The job's ranks are not read: after its end each of them may cause a call.
+        """
+        with sound_rows(self.path):
+            row = self._database.execute(
+                "SELECT state, failure FROM jobs WHERE id = ?"
+                " AND EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ? AND epoch = ?)"
+                " ORDER BY key DESC LIMIT 1",
+                (job_id, switch, epoch),
+            ).fetchone()
+            return (JobState(row[0]), str(row[1])) if row else None
 
     def job_of_name(self, name: str) -> Job | None:
         """Return the newest job of this name."""

@@ -174,14 +174,17 @@ def start(client: ControllerClient, groups: Groups, ranks: int, cost: Cost | Non
     job = client.start_job(ranks, switch="spine")
     ready = time.monotonic()
     groups.attach(job)
-    wait_until(
-        lambda: all(rank.state == pb.RANK_STATE_ATTACHED for rank in client.get_job(job.id).ranks),
-        f"the {ranks} ranks of job {job.name} are attached",
-        _DEADLINE,
-    )
+    wait_until(lambda: _all_attached(client.get_job(job.id)), f"all ranks of job {job.name} are attached", _DEADLINE)
     if cost is not None:
         cost.start, cost.attached = ready - began, time.monotonic() - began
     return job
+
+
+def _all_attached(job: pb.Job) -> bool:
+    """Return whether all ranks are attached; SystemExit if the job has failed."""
+    if job.failure:
+        raise SystemExit(f"job {job.name} has failed: {job.failure}")
+    return all(rank.state == pb.RANK_STATE_ATTACHED for rank in job.ranks)
 
 
 def all_reduce(groups: Groups, step: int) -> float:
