@@ -143,7 +143,7 @@ def topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
 
 
 def threshold(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
-    return selected(gradients, [np.abs(x) > F(method.threshold) for x in gradients])
+    return selected(gradients, [np.abs(x) >= F(method.threshold) for x in gradients])
 
 
 def sampled(
@@ -182,6 +182,20 @@ def adaq(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
             own[chosen] = torch.from_numpy(x[chosen]).mean().numpy()
         owns.append(own)
     return in_turn(owns)
+
+
+def sidco(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    masks = []
+    for x in gradients:
+        size = np.abs(x)
+        tail = size[size > 0]
+        share = method.density * len(x) / len(tail)
+        limit = -tail.mean(dtype=np.float64) * np.log(0.25 if method.stages == 2 else share)
+        if method.stages == 2:
+            tail = tail[tail > F(limit)]
+            limit = tail.min() - (tail.mean(dtype=np.float64) - tail.min()) * np.log(share / 0.25)
+        masks.append(size > F(limit))
+    return selected(gradients, masks)
 
 
 def inceptionn(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
@@ -226,6 +240,8 @@ REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "threshold": threshold,
     "dgc": dgc,
     "adaq": adaq,
+    "sidco": sidco,
+    "hard_threshold": threshold,
     "inceptionn": inceptionn,
     "sketchml": sketchml,
 }

@@ -55,6 +55,9 @@ CASES: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "threshold": ("threshold", {"threshold": 1.5}, None),
     "dgc": ("dgc", {"density": 0.02}, None),
     "adaq": ("adaq", {"density": 0.02}, None),
+    "sidco": ("sidco", {"density": 0.02}, None),  # its first call has one stage
+    "sidco-2": ("sidco", {"density": 0.02, "stages": 2}, None),
+    "hard_threshold": ("hard_threshold", {"threshold": 2.5}, None),
     "inceptionn": ("inceptionn", {}, None),
     "sketchml": ("sketchml", {}, words(-(-ELEMENTS * 6 // 8) + 4 * 64 + 1)),
 }
@@ -148,7 +151,7 @@ def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
     kept = ELEMENTS // 50
     sent = {case: [found[case][2] for found in outcomes] for case in CASES}
     assert sent["shared_topk"] == [4 * (kept + 1) + (4 * kept if rank == STEP % SIZE else 0) for rank in range(SIZE)]
-    for case in ("threshold", "dgc"):
+    for case in ("threshold", "dgc", "sidco", "sidco-2", "hard_threshold"):
         counts = [int(np.count_nonzero(floats(found[case][1]))) for found in outcomes]
         assert sent[case] == [4 * 2 + 8 * max(counts)] * SIZE
     counts = [int(np.count_nonzero(floats(found["adaq"][1]))) for found in outcomes]

@@ -31,6 +31,7 @@ class Inceptionn(Compressor):
     """
 
     name = "inceptionn"
+    sent = "2, and 0, 8, 16 or 32"
     requests = (Gather, Gather)
     per = "parameter"
 
@@ -92,6 +93,7 @@ class SketchML(Compressor):
     """
 
     name = "sketchml"
+    sent = "log2(quantiles)"
     requests = (Gather,)
     per = "parameter"
 

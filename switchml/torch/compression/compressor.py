@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from switchml.torch.compression.requests import Gather, Request, join, lane_bits, split
+from switchml.torch.compression.requests import Request, join, lane_bits, split
 
 __all__ = [
     "Compressor",
@@ -96,6 +96,8 @@ class Compressor(ABC):
     """The name for `by_name`."""
     requests: ClassVar[tuple[type[Request], ...]]
     """The kinds of the requests of each gradient, in their order."""
+    sent: ClassVar[str]
+    """The bits that a rank sends for an element of the gradient, for the table of methods."""
     per: ClassVar[Literal["bucket", "parameter"]] = "bucket"
     """The gradients that `rounds` gets: whole buckets, or one parameter at a time."""
     positional: ClassVar[bool] = False
@@ -106,17 +108,14 @@ class Compressor(ABC):
     """True if the expected value of the result is the average."""
     memory: MemoryName = "none"
     """The memory that the method is meant for."""
+    warm_up_steps: int = 0
+    """The number of first steps that are averaged without compression, unless the user says otherwise."""
     bound: int = 0
     """The largest integer in a `Sum`, if it has one."""
 
     @abstractmethod
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Exchange one gradient: one-dimensional, float32, finite, with at least one element, only read."""
-
-    @property
-    def gathers(self) -> bool:
-        """True if values of all ranks stay apart, so that each rank receives those of all others."""
-        return any(request is Gather for request in self.requests)
 
     def check(self, world_size: int) -> None:
         """Check that the method can be used by a group of this size.

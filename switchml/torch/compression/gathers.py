@@ -7,6 +7,7 @@ all ranks, and the bytes received grow with their number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class OneBit(Compressor):
     """One bit for the sign of each element, and the means of the negative and of the other ones (1-bit SGD)."""
 
     name = "onebit"
+    sent = "1"
     requests = (Gather,)
     per = "parameter"
     memory = "error feedback"
@@ -55,6 +57,7 @@ class TopK(Compressor):
     """
 
     name = "topk"
+    sent = "64 · density"
     requests = (Gather,)
     per = "parameter"
     memory = "error feedback"
@@ -71,7 +74,7 @@ class TopK(Compressor):
 
 
 class ThresholdV(Compressor):
-    """The elements with magnitudes above a fixed threshold (Threshold-v).
+    """The elements with magnitudes from a fixed threshold on (Threshold-v).
 
     Args:
         threshold: in units of the gradient; `CompressionState.rescale` multiplies it.
@@ -79,6 +82,7 @@ class ThresholdV(Compressor):
     """
 
     name = "threshold"
+    sent = "64 for each element above it"
     requests = (Gather, Gather)
     per = "parameter"
     memory = "error feedback"
@@ -89,11 +93,19 @@ class ThresholdV(Compressor):
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Gather the sizes, then values and places."""
-        return (yield from of_selected(gradient, gradient.abs() > self.threshold * self._scale))
+        return (yield from of_selected(gradient, gradient.abs() >= self.threshold * self._scale))
 
     def rescale(self, factor: float) -> None:
         """Multiply the threshold."""
         self._scale *= factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the factor of the threshold."""
+        return {"scale": self._scale}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with this factor."""
+        self._scale = float(state["scale"])
 
 
 class Dgc(Compressor):
@@ -108,6 +120,7 @@ class Dgc(Compressor):
     """
 
     name = "dgc"
+    sent = "about 64 · density"
     requests = (Gather, Gather)
     per = "parameter"
     memory = "momentum correction"
@@ -133,6 +146,7 @@ class AdaQ(Compressor):
     """
 
     name = "adaq"
+    sent = "about 32 · density"
     requests = (Gather, Gather)
     per = "parameter"
     memory = "error feedback"
@@ -176,8 +190,9 @@ def _outcome(gradient: Tensor, places: Tensor, payloads: Sequence[Tensor]) -> Ou
     average, own = torch.zeros_like(gradient), torch.zeros_like(gradient)
     own[places] = gradient[places]
     for payload in payloads:
-        values, where = payload.clone().view(torch.int32).chunk(2) if len(payload) else (payload, payload)
-        average[where.long()] += values.view(torch.float32)
+        if len(payload):
+            values, where = payload.clone().view(torch.int32).chunk(2)
+            average[where.long()] += values.view(torch.float32)
     return Outcome(average.div_(len(payloads)), own)
 
 

@@ -45,7 +45,8 @@ class CompressionState:
         compressor: the method, which no other state uses.
         memory: "auto" for the one that the method is meant for, "none", or a new memory.
         group: the ranks; None for all.
-        warm_up_steps: in this number of first steps, gradients are averaged without compression.
+        warm_up_steps: in this number of first steps, gradients are averaged without compression; None for those of the
+            method.
         seed: of random numbers; the same on all ranks.
         scale: returns the factor of the loss, such as `GradScaler.get_scale`, before each step.
         timeout: seconds that a collective may take.
@@ -62,13 +63,15 @@ class CompressionState:
         compressor: Compressor,
         memory: Memory | Literal["auto", "none"] = "auto",
         group: dist.ProcessGroup | None = None,
-        warm_up_steps: int = 0,
+        warm_up_steps: int | None = None,
         seed: int = 0,
         scale: Callable[[], float] | None = None,
         timeout: float = 300.0,
     ) -> None:
         if not isinstance(compressor, Compressor):
             raise TypeError(f"compressor is {compressor!r}; make one with switchml.torch.compression.by_name")
+        if warm_up_steps is None:
+            warm_up_steps = compressor.warm_up_steps
         if whole_number(warm_up_steps, "warm_up_steps") < 0:
             raise ValueError(f"warm_up_steps is {warm_up_steps}; it must not be negative")
         self._seed = whole_number(seed, "seed")
@@ -170,8 +173,7 @@ class CompressionState:
         self._require_same_model(state, ranks[0])
         for (kind, name), tensor in loaded.items():
             self.memory.tensors[name][kind].copy_(tensor)
-        if same:
-            self.compressor.load_state_dict(json.loads(state[f"rank {ranks[0]}: compressor"]))
+        self.compressor.load_state_dict(json.loads(state[f"rank {self._exchange.rank % saved}: compressor"]))
         self.step, self._begun = int(state["steps"]), False
         self._seed = int(state["seed"])
         self._last_scale = float(state["scale"]) or None

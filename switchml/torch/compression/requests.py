@@ -55,8 +55,6 @@ class Request(ABC):
 
     values: Tensor
 
-    summed: ClassVar[bool] = False
-    """True if the switch sums the values of all ranks, so that a rank receives no more than one of them sends."""
     from_all: ClassVar[bool] = True
     """True if the values of every rank enter the result."""
 
@@ -138,7 +136,6 @@ class Sum(Request):
     """
 
     bound: int
-    summed: ClassVar[bool] = True
 
     def start(self, group: Any) -> Pending:
         """Start the sum."""
@@ -170,7 +167,6 @@ class Average(Request):
     wire_bits: int = 32
     rounding: Rounding = "nearest"
     seed: int = 0
-    summed: ClassVar[bool] = True
 
     @property
     def lanes(self) -> LaneArguments:
@@ -198,8 +194,6 @@ class Sparse(Request):
 
     A block has up to 256 values, see `Communicator.all_reduce`.
     """
-
-    summed: ClassVar[bool] = True
 
     def start(self, group: Any) -> Pending:
         """Start the average."""

@@ -43,6 +43,7 @@ class Dense(Compressor):
     """The average in lanes of 32 bits: no compression."""
 
     name = "none"
+    sent = "32"
     requests = (Average,)
     positional = True
     unbiased = True
@@ -62,8 +63,10 @@ class Lanes(Compressor):
     """
 
     name = "lanes"
+    sent = "16 or 8"
     requests = (Average,)
     positional = True
+    unbiased = True
     knows_own = False  # the unit of the lanes is agreed for each packet
 
     def __init__(self, bits: int = 16, rounding: Rounding = "stochastic") -> None:
@@ -103,6 +106,7 @@ class Int8(Compressor):
     """
 
     name = "int8"
+    sent = "8 + 32 / block"
     requests = (Largest, Sum)
     memory = "error feedback"
 
@@ -136,6 +140,7 @@ class Qsgd(Compressor):
     """
 
     name = "qsgd"
+    sent = "8, 16 or 32, as N · levels needs, + 32 / block"
     requests = (Largest, Sum)
     unbiased = True
 
@@ -175,6 +180,7 @@ class TernGrad(Qsgd):
     """
 
     name = "terngrad"
+    sent = "8 + 32 / block"
 
     def __init__(self, block: int = 128, clip: float | None = None) -> None:
         super().__init__(1, "max", block)
@@ -200,6 +206,7 @@ class Sign(Compressor):
     """
 
     name = "signsgd"
+    sent = "8"
     requests = (Sum,)
     positional = True
     bound = 1
@@ -222,6 +229,7 @@ class EFSign(Compressor):
     """Signs times one magnitude: the largest of the ranks' mean magnitudes of the parameter (EF-signSGD)."""
 
     name = "efsign"
+    sent = "8"
     requests = (Largest, Sum)
     per = "parameter"
     memory = "error feedback"
@@ -245,6 +253,7 @@ class RandomK(Compressor):
     """
 
     name = "randomk"
+    sent = "32 · density"
     requests = (Average,)
     memory: MemoryName = "error feedback"
 
@@ -279,6 +288,7 @@ class SharedTopK(Compressor):
     """
 
     name = "shared_topk"
+    sent = "32 · density; the leader 64 · density"
     requests = (FromLeader, Average)
     memory = "error feedback"
 
@@ -309,6 +319,7 @@ class BlockTopK(Compressor):
     """
 
     name = "block_topk"
+    sent = "32 · density"
     requests = (Sparse,)
     memory = "error feedback"
 

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from switchml.torch.compression import codes, gathers, sums
+from switchml.torch.compression import codes, gathers, sums, thresholds
 from switchml.torch.compression.compressor import Compressor
 from switchml.torch.compression.memory import Memory, NoMemory, memory_of
+from switchml.torch.compression.requests import Gather
 
 __all__ = ["METHODS", "by_name", "memory_for", "require_scatterable", "table"]
 
@@ -30,6 +31,8 @@ _CLASSES: Final[Sequence[type[Compressor]]] = (
     gathers.ThresholdV,
     gathers.Dgc,
     gathers.AdaQ,
+    thresholds.Sidco,
+    thresholds.HardThreshold,
     codes.Inceptionn,
     codes.SketchML,
 )
@@ -56,7 +59,7 @@ def by_name(name: str, **options: Any) -> Compressor:
             "(switchml.torch.hooks)"
         )
     if name not in METHODS:
-        raise ValueError(f"{name!r} is not a method of compression; there are {', '.join(METHODS)}")
+        raise ValueError(f"{name!r} is not a method of compression; choose one of {', '.join(METHODS)}")
     kind = METHODS[name]
     known = _arguments(kind)
     unknown = [option for option in options if option not in known]
@@ -118,18 +121,19 @@ def require_scatterable(compressor: Compressor) -> None:
 def table() -> str:
     """Return the table of methods in docs/compression.md."""
     lines = [
-        "| method | requests | summed in the switch | unbiased | memory | arguments and their defaults |",
-        "|---|---|---|---|---|---|",
+        "| method | result | requests | in the switch | bits sent | unbiased | memory | arguments |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for kind in _CLASSES:
         requests = ", ".join(request.__name__ for request in kind.requests)
-        values = [request for request in kind.requests if request.from_all and request.__name__ != "Largest"]
-        summed = "yes" if all(request.summed for request in values) else "no"
-        options = ", ".join(f"{name}={value!r}" for name, value in _arguments(kind).items())
-        made = kind()
-        unbiased = "yes" if made.unbiased else "no"
-        lines.append(f"| `{kind.name}` | {requests} | {summed} | {unbiased} | {kind.memory} | {options} |")
-    lines.append("| PowerSGD | PyTorch's hook, in order | yes | no | its own | see below |")
+        summed = "gathered" if Gather in kind.requests else "summed"
+        unbiased = "yes" if kind.unbiased else "no"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in _arguments(kind).items())
+        result = (kind.__doc__ or "").splitlines()[0].rstrip(".")
+        lines.append(
+            f"| `{kind.name}` | {result} | {requests} | {summed} | {kind.sent} | {unbiased} | {kind.memory} "
+            f"| {arguments} |"
+        )
     return "\n".join(lines)
 
 
