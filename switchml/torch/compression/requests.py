@@ -208,7 +208,7 @@ class Gather(Request):
     def start(self, group: Any) -> Pending:
         """Start the all-gather."""
         rows = self.values.new_empty((group.size(), self.values.numel()))
-        return Pending(dist.all_gather_into_tensor(rows, self.values, group=group, async_op=True), rows)
+        return Pending(dist.all_gather_single(rows, self.values, group=group, async_op=True), rows)
 
 
 @dataclass(frozen=True)
