@@ -242,6 +242,25 @@ def test_a_gradient_that_is_not_finite_is_nan_on_all_ranks_and_changes_no_memory
     ranks.run(3, not_finite, environment=environment)
 
 
+def alone(rank: int) -> None:
+    gradient = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    exchange = Exchange(by_name("qsgd"), timeout=60.0)
+    for name in switchml.torch.compression.METHODS:
+        method = by_name(name)
+        outcome = exchange.submit(method.rounds(gradient, Place("w", 0, 0, 1)), method.requests).wait()
+        if outcome.own is not None:
+            torch.testing.assert_close(outcome.average, outcome.own)
+    part = torch.empty(1000)
+    ReduceScatter(by_name("signsgd"))(part, gradient, dist.group.WORLD, dist.ReduceOp.AVG)
+    assert torch.equal(part, torch.where(gradient >= 0, 1.0, -1.0))
+    AllGather()(part, gradient, dist.group.WORLD)
+    torch.testing.assert_close(part, gradient, rtol=0, atol=0.02)
+
+
+def test_one_rank_alone(ranks: Ranks) -> None:
+    ranks.run(1, alone, environment={"SWITCHML_TORCH_FALLBACK": "gloo", "SWITCHML_RUN_DIR": "/nonexistent"})
+
+
 class Undeclared(Compressor):
     """A compressor that asks for another collective than it says."""
 

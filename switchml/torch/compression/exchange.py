@@ -85,10 +85,11 @@ class Exchange:
         """
         if os.getpid() != self._pid:
             raise RuntimeError("this compression belongs to the parent process; make one after the fork")
-        if self._failure.error is not None:
+        failure = self._failure.error
+        if failure is not None:
             raise RuntimeError(
-                "compression of an earlier gradient failed; start the job again"
-            ) from self._failure.error
+                f"compression of an earlier gradient failed ({failure}); start the job again"
+            ) from failure
         job = _Job(rounds, self.compressor.requests if requests is None else requests, self._failure)
         with self._order:
             if not self._queues:

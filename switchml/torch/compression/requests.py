@@ -207,8 +207,9 @@ class Gather(Request):
 
     def start(self, group: Any) -> Pending:
         """Start the all-gather."""
-        rows = self.values.new_empty((group.size(), self.values.numel()))
-        return Pending(dist.all_gather_single(rows, self.values, group=group, async_op=True), rows)
+        gathered = self.values.new_empty(group.size() * self.values.numel())
+        work = dist.all_gather_single(gathered, self.values, group=group, async_op=True)
+        return Pending(work, gathered.view(group.size(), self.values.numel()))
 
 
 @dataclass(frozen=True)

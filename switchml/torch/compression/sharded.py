@@ -113,7 +113,7 @@ class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
         codes = torch.where(unit[:, None] > 0, blocks / unit[:, None], 0.0).round_().to(torch.int8)
         own = as_bytes(unit, codes)
         rows = own.new_empty((group.size(), len(own)))
-        dist.all_gather_single(rows, own, group=group)
+        dist.all_gather_single(rows.view(-1), own, group=group)
         units = rows[:, : 4 * len(unit)].contiguous().view(torch.float32)
         decoded = rows[:, 4 * len(unit) :].view(torch.int8).view(group.size(), -1, _BLOCK) * units[:, :, None]
         output_tensor.copy_(decoded.view(group.size(), -1)[:, : len(values)].reshape(output_tensor.shape))
