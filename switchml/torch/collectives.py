@@ -11,17 +11,30 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
+from switchml.calls import Sparse
 from switchml.communicator import Communicator
-from switchml.torch.encodings import Encoding, encode
+from switchml.torch.encodings import Direct, Encoding, encode
 from switchml.torch.gloo_reductions import GlooReduction, GlooScatter
 from switchml.torch.long_sums import Turn
 from switchml.torch.operands import Operand, memory_of
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
+from switchml.torch.wire import LaneArguments
 from switchml.torch.works import CompletedLater
 from switchml.work import Work
 
-__all__ = ["AllGather", "AllReduce", "Barrier", "Broadcast", "Collective", "Ranks", "Reduce", "ReduceScatter"]
+__all__ = [
+    "AllGather",
+    "AllReduce",
+    "Barrier",
+    "Broadcast",
+    "Collective",
+    "LaneReduce",
+    "LaneScatter",
+    "Ranks",
+    "Reduce",
+    "ReduceScatter",
+]
 
 
 class Ranks(NamedTuple):
@@ -186,6 +199,30 @@ class AllReduce(Collective):
         return any(known)
 
 
+class LaneReduce(AllReduce):
+    """An all-reduce of one tensor in lanes that the caller chooses, regardless of the options of the group."""
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        reduction: Reduction,
+        world_size: int,
+        private: bool,
+        options: Options,
+        timeout: timedelta,
+        lanes: LaneArguments,
+        sparse: Sparse,
+    ) -> None:
+        self._lanes = lanes
+        self._sparse = sparse
+        super().__init__([tensor], reduction, world_size, private, options, timeout, "all_reduce_in_lanes")
+
+    def _encode(self) -> None:
+        self._parts = [
+            Direct(operand.target, self._reduction, self._lanes, None, self._sparse) for operand in self.operands
+        ]
+
+
 class Reduce(AllReduce):
     """An all-reduce whose result only the root keeps."""
 
@@ -278,6 +315,30 @@ class ReduceScatter(Collective):
             return False
         known = [part.finish() for part in self._parts]
         return any(known)
+
+
+class LaneScatter(ReduceScatter):
+    """A reduce-scatter of one tensor in lanes that the caller chooses, regardless of the options of the group."""
+
+    def __init__(
+        self,
+        output: Tensor,
+        given: Tensor,
+        reduction: Reduction,
+        ranks: Ranks,
+        private: bool,
+        options: Options,
+        timeout: timedelta,
+        lanes: LaneArguments,
+    ) -> None:
+        self._lanes = lanes
+        super().__init__([output], [given], reduction, ranks, private, options, timeout, "reduce_scatter_in_lanes")
+
+    def _encode(self) -> None:
+        self._parts = [
+            Direct(given.target, self._reduction, self._lanes, output.target, sparse=False)
+            for given, output in zip(self.inputs, self.operands, strict=True)
+        ]
 
 
 class AllGather(Collective):

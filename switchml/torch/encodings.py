@@ -32,7 +32,7 @@ from switchml.torch.reductions import Reduction
 from switchml.torch.wire import LaneArguments, lane_arguments
 from switchml.work import Work
 
-__all__ = ["SUM_DTYPES", "Encoding", "encode"]
+__all__ = ["SUM_DTYPES", "Direct", "Encoding", "encode"]
 
 SUM_DTYPES: Final = (
     torch.float32,
@@ -292,10 +292,12 @@ def _start(
     bound: int | None = None,
 ) -> Work:
     """Start the sum of `values` in place if `sums` is `values`; otherwise into `sums`, which has this rank's part."""
-    lanes = lanes or {}
+    lanes = LaneArguments(**(lanes or {}))
+    if bound is not None:
+        lanes["bound"] = bound
     if sums is values:
-        return comm.all_reduce(values, op, async_op=True, timeout=timeout, bound=bound, **lanes)
-    return comm.reduce_scatter(values, sums, op, async_op=True, timeout=timeout, bound=bound, **lanes)
+        return comm.all_reduce(values, op, async_op=True, timeout=timeout, **lanes)
+    return comm.reduce_scatter(values, sums, op, async_op=True, timeout=timeout, **lanes)
 
 
 def _deliver(result: Tensor, target: Tensor, part: Tensor | None) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml import lifetime
+from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
 from switchml.tensors import torch_address
 from switchml.torch.collectives import (
@@ -28,6 +29,8 @@ from switchml.torch.collectives import (
     Barrier,
     Broadcast,
     Collective,
+    LaneReduce,
+    LaneScatter,
     Ranks,
     Reduce,
     ReduceScatter,
@@ -44,6 +47,7 @@ from switchml.torch.reductions import Reduction, reduction_of
 from switchml.torch.sparse_tensors import SparseAllReduce
 from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
+from switchml.torch.wire import LaneArguments
 from switchml.torch.works import FinishedGlooWork
 
 __all__ = ["SwitchMLProcessGroup"]
@@ -211,6 +215,37 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             for tensor in tensors
         ]
         return works[0] if len(works) == 1 else FinishedGlooWork(works, tensors, lambda: None)
+
+    def all_reduce_in_lanes(self, tensor: Tensor, op: str, lanes: LaneArguments, sparse: Sparse = False) -> Any:
+        """Reduce `tensor` with `op`, "sum" or "avg", in these lanes instead of those of the group's options.
+
+        It is a float32, or an integer tensor whose dtype holds the sums of all ranks. The arguments are those of
+        `Communicator.all_reduce`. Over Gloo the dtype of the tensor is reduced, without lanes.
+        """
+        reduction, timeout = reduction_of(op), self._timeout(None, None)
+        if self._queue is None:
+            return self._reduce_over_gloo(
+                [tensor], reduction, lambda part: part.start(self._gloo, timeout), lambda operand: operand.deliver()
+            )
+        fallback = self._queue.fallback
+        return self._submit(
+            LaneReduce(tensor, reduction, self.size(), fallback, self._options, timeout, lanes, sparse), None
+        )
+
+    def reduce_scatter_in_lanes(self, output: Tensor, input: Tensor, op: str, lanes: LaneArguments) -> Any:  # noqa: A002
+        """Reduce `input`, as `all_reduce_in_lanes` does; rank r gets the r-th of its equal parts."""
+        reduction, timeout = reduction_of(op), self._timeout(None, None)
+        if self._queue is None:
+            return self._scattered(
+                output,
+                [input],
+                None,
+                reduction,
+                timeout,
+                lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
+            )
+        ranks, fallback = Ranks(self.rank(), self.size()), self._queue.fallback
+        return self._submit(LaneScatter(output, input, reduction, ranks, fallback, self._options, timeout, lanes), None)
 
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int | None = None

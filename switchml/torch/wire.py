@@ -24,6 +24,7 @@ class LaneArguments(TypedDict, total=False):
     wire_bits: int
     rounding: str
     seed: int
+    bound: int
 
 
 def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = None) -> int:

@@ -1,0 +1,211 @@
+"""Methods that choose elements by a threshold without sorting: from fitted distributions, or one for all steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Any, Final, Literal
+
+from torch import Tensor
+
+from switchml.arguments import whole_number
+from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
+from switchml.torch.compression.gathers import ThresholdV, of_selected
+from switchml.torch.compression.requests import Gather
+
+__all__ = ["HardThreshold", "Sidco", "fitted_threshold"]
+
+Fit = Literal["exponential", "pareto", "gamma"]
+
+_FITS: Final = ("exponential", "pareto", "gamma")
+_FIRST_DENSITY: Final = 0.25  # of the first of several stages
+_CALLS: Final = 5  # between two changes of the number of stages
+_BAND: Final = 0.2  # of the mean ratio of selected to wanted elements, around 1
+
+
+class HardThreshold(ThresholdV):
+    """The elements with magnitudes from one threshold on, which stays the same for the whole training (hard threshold).
+
+    The number of elements sent falls as gradients shrink. The first step is dense.
+
+    Args:
+        budget: the elements of the whole model that a step should send; the threshold is 1 / (2 sqrt(budget)).
+        threshold: used instead, if given; in units of the gradient. `CompressionState.rescale` multiplies it.
+
+    """
+
+    name = "hard_threshold"
+    sent = "64 for each element above it"
+    warm_up_steps = 1
+
+    def __init__(self, budget: int = 10_000, threshold: float | None = None) -> None:
+        if threshold is None:
+            threshold = 1 / (2 * math.sqrt(positive(whole_number(budget, "budget"), "budget")))
+        super().__init__(threshold)
+
+
+@dataclass
+class _Stages:
+    """The number of stages for one parameter, and how it was found.
+
+    Attributes:
+        count: stages of the next call.
+        step: 1 or -1, the next change.
+        calls: since the last change.
+        ratios: the sum of their ratios of selected to wanted elements.
+        error: magnitude of the logarithm of the mean ratio before the last change; infinite before the first one.
+
+    """
+
+    count: int = 1
+    step: int = 1
+    calls: int = 0
+    ratios: float = 0.0
+    error: float = math.inf
+
+    def adapt(self, ratio: float, most: int) -> None:
+        """Count a call; change the number of stages if the mean ratio of the last ones was out of the band."""
+        self.calls += 1
+        self.ratios += ratio
+        if self.calls < _CALLS:
+            return
+        mean = self.ratios / self.calls
+        self.calls, self.ratios = 0, 0.0
+        if abs(mean - 1) <= _BAND:
+            self.error = math.inf
+            return
+        error = abs(math.log(mean)) if mean > 0 else math.inf
+        if error > self.error or not 1 <= self.count + self.step <= most:
+            self.step = -self.step
+        self.error = error
+        self.count = min(max(self.count + self.step, 1), most)
+
+
+class Sidco(Compressor):
+    """The elements above a threshold that is computed from a fit to their distribution (SIDCo).
+
+    One stage fits all magnitudes. Several stages fit the tail: each one those that the stage before has selected. With
+    "adaptive" stages their number changes by one after five calls in which the number of selected elements was more
+    than 20 % off. The direction of change turns around when it got worse, or at the end of the range; with the rule
+    that was published, distributions with heavy tails stay at one stage. Elements that are 0 are left out of the fits.
+
+    Args:
+        density: the share of elements that should be sent.
+        fit: "exponential"; "pareto" (generalized, by its moments); or "gamma" for the first stage and "pareto" for the
+            others, which needs scipy.
+        stages: "adaptive", or their number.
+
+    """
+
+    name = "sidco"
+    requests = (Gather, Gather)
+    sent = "about 64 · density"
+    per = "parameter"
+    memory = "error feedback"
+
+    def __init__(
+        self, density: float = 0.01, fit: Fit = "exponential", stages: int | Literal["adaptive"] = "adaptive"
+    ) -> None:
+        if fit not in _FITS:
+            raise ValueError(f"fit is {fit!r}; it must be one of {', '.join(_FITS)}")
+        if stages != "adaptive" and whole_number(stages, "stages") < 1:
+            raise ValueError(f'stages is {stages}; it must be "adaptive" or at least 1')
+        if fit == "gamma":
+            _gammaincinv(1.0, 0.5)
+        self.density = density_of(density)
+        self.fit: Fit = fit
+        self.stages = stages
+        self._of: dict[str, _Stages] = {}
+
+    def rounds(self, gradient: Tensor, place: Place) -> Rounds:
+        """Gather the sizes, then values and places."""
+        return (yield from of_selected(gradient, self.selected(gradient, place.name)))
+
+    def selected(self, gradient: Tensor, name: str) -> Tensor:
+        """Return which elements of the parameter are chosen."""
+        magnitudes = gradient.abs()
+        adaptive = self._of.setdefault(name, _Stages())
+        count = adaptive.count if self.stages == "adaptive" else int(self.stages)
+        nonzero = int(magnitudes.count_nonzero())
+        fitted = magnitudes if nonzero == len(magnitudes) else magnitudes[magnitudes > 0]
+        threshold = fitted_threshold(fitted, self.density, len(gradient), self.fit, count)
+        chosen = magnitudes > threshold
+        if threshold < math.inf and self.density < 1:
+            ratio = int(chosen.sum()) / kept_elements(self.density, len(gradient))
+            adaptive.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
+        return chosen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the stages of each parameter."""
+        return {name: astuple(stages) for name, stages in self._of.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with these stages."""
+        self._of = {name: _Stages(*values) for name, values in state.items()}
+
+
+def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit, stages: int) -> float:
+    """Return a threshold above which about `density` of all elements are.
+
+    Args:
+        magnitudes: those of the elements that are not 0.
+        density: the share.
+        elements: the number of elements, also those that are 0.
+        fit: the distribution.
+        stages: the number of fits.
+
+    """
+    if not len(magnitudes):
+        return math.inf
+    density = density * elements / len(magnitudes)
+    if density >= 1:
+        return 0.0
+    several = stages > 1 and density < _FIRST_DENSITY
+    share = _FIRST_DENSITY if several else density
+    threshold = _of_gamma(magnitudes, share) if fit == "gamma" else _of_tail(magnitudes, 0.0, share, fit)
+    if several:
+        share = (density / _FIRST_DENSITY) ** (1 / (stages - 1))
+        for _ in range(stages - 1):
+            magnitudes = magnitudes[magnitudes > threshold]
+            if len(magnitudes) < 2:
+                break
+            threshold = _of_tail(magnitudes, float(magnitudes.min()), share, fit)
+    return threshold
+
+
+def _of_tail(magnitudes: Tensor, least: float, share: float, fit: Fit) -> float:
+    """Return the threshold of a fit to magnitudes from `least` on."""
+    mean = float(magnitudes.mean()) - least
+    if fit == "exponential":
+        return least - mean * math.log(share)
+    variance = float(magnitudes.var()) if len(magnitudes) > 1 else 0.0
+    if mean <= 0 or variance <= 0:
+        return least
+    squared = mean * mean / variance
+    shape, scale = (squared - 1) / 2, mean * (squared + 1) / 2
+    if abs(shape) < 1e-6:  # the limit is the exponential distribution
+        return least - scale * math.log(share)
+    return least + scale * -math.expm1(shape * math.log(share)) / shape
+
+
+def _of_gamma(magnitudes: Tensor, share: float) -> float:
+    mean = float(magnitudes.mean())
+    spread = math.log(mean) - float(magnitudes.log().mean())
+    if spread <= 0:  # all magnitudes are equal
+        return 0.0
+    shape = (3 - spread + math.sqrt((spread - 3) ** 2 + 24 * spread)) / (12 * spread)
+    return mean / shape * _gammaincinv(shape, 1 - share)
+
+
+def _gammaincinv(shape: float, probability: float) -> float:
+    """Return the quantile of a gamma distribution with scale 1.
+
+    Raises:
+        ValueError: scipy is not installed.
+
+    """
+    try:
+        from scipy.special import gammaincinv
+    except ImportError as error:
+        raise ValueError('fit="gamma" needs scipy: pip install "switchml[compression]"') from error
+    return float(gammaincinv(shape, probability))

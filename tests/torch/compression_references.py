@@ -1,0 +1,275 @@
+"""Each method of compression in numpy, over the gradients of all ranks at a time: what the ranks must end with.
+
+A reference returns the average and, for each rank, the gradient that its contribution stands for (None if the method
+does not know it). Random numbers are those of the ranks' places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from switchml.torch.compression import Compressor, FromLeader, Gather, Outcome, Place, Sum
+from switchml.torch.compression.compressor import next_of
+
+Arrays = list[np.ndarray]
+Result = tuple[np.ndarray, "Arrays | None"]
+F = np.float32
+
+
+def noise(place: Place, elements: int) -> np.ndarray:
+    return np.asarray(torch.rand(elements, generator=place.generator()).numpy())
+
+
+def blocks(x: np.ndarray, block: int) -> np.ndarray:
+    return np.pad(x, (0, -len(x) % block)).reshape(-1, block)
+
+
+def divided(x: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    return np.divide(x, unit, out=np.zeros_like(x), where=unit > 0)
+
+
+def mean(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    return np.mean(np.float64(gradients), 0).astype(F), gradients
+
+
+def lanes(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    return np.mean(np.float64(gradients), 0).astype(F), None
+
+
+def int8(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    most = 127 // len(gradients)
+    largest = np.max([np.abs(blocks(x, method.block)).max(1) for x in gradients], 0)
+    unit = np.repeat(largest, method.block)[: len(gradients[0])] / F(most)
+    levels = [np.clip(np.rint(divided(x, unit)), -most, most) for x in gradients]
+    return np.sum(levels, 0, dtype=F) * unit / F(len(levels)), [level * unit for level in levels]
+
+
+def qsgd(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    if getattr(method, "clip", None):
+        gradients = [np.clip(x, -F(method.clip) * x.std(), F(method.clip) * x.std()) for x in gradients]
+    elements = len(gradients[0])
+    of_blocks = [torch.from_numpy(blocks(x, method.block)) for x in gradients]
+    norms = [x.norm(dim=1) if method.norm == "l2" else x.abs().amax(1) for x in of_blocks]  # the same order of sums
+    unit = np.repeat(np.max([norm.numpy() for norm in norms], 0), method.block)[:elements] / F(method.levels)
+    levels = [
+        np.copysign(np.minimum(np.floor(divided(np.abs(x), unit) + noise(place, elements)), method.levels), x)
+        for x, place in zip(gradients, places, strict=True)
+    ]
+    return np.sum(levels, 0, dtype=F) * unit / F(len(levels)), [level * unit for level in levels]
+
+
+def sign(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    votes = [np.where(x >= 0, 1, -1).astype(F) for x in gradients]
+    return np.where(np.sum(votes, 0) >= 0, 1, -1).astype(F), votes
+
+
+def efsign(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    votes = sign(gradients, places, method)[1]
+    assert votes is not None
+    magnitude = max(float(torch.from_numpy(x).abs().mean()) for x in gradients)
+    return np.sum(votes, 0) * F(magnitude) / F(len(votes)), [vote * F(magnitude) for vote in votes]
+
+
+def at(places: np.ndarray, gradients: Arrays, factor: float = 1.0) -> Result:
+    owns = []
+    for x in gradients:
+        own = np.zeros_like(x)
+        own[places] = x[places] * F(factor)
+        owns.append(own)
+    return np.mean(np.float64(owns), 0).astype(F), owns
+
+
+def randomk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    elements = len(gradients[0])
+    kept = max(1, int(elements * method.density))
+    chosen = torch.randperm(elements, generator=places[0].shared_generator())[:kept].numpy()
+    return at(chosen, gradients, elements / kept if method.unbiased else 1.0)
+
+
+def largest(x: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-np.abs(x), kind="stable")[:count]
+
+
+def shared_topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    leading = gradients[places[0].step % len(gradients)]
+    return at(largest(leading, max(1, int(len(leading) * method.density))), gradients)
+
+
+def block_topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    owns = []
+    for x in gradients:
+        rows = blocks(x, method.block)
+        norms = np.square(rows).sum(1)
+        own = np.zeros_like(rows)
+        chosen = largest(norms, max(1, int(len(rows) * method.density)))
+        own[chosen] = rows[chosen]
+        owns.append(own.reshape(-1)[: len(x)])
+    return np.mean(np.float64(owns), 0).astype(F), owns
+
+
+def in_turn(owns: Arrays) -> Result:
+    """Return the mean, added up in the order of the ranks."""
+    total = owns[0].copy()
+    for own in owns[1:]:
+        total = total + own
+    return total / F(len(owns)), owns
+
+
+def onebit(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    def decoded(x: np.ndarray) -> np.ndarray:
+        values = torch.from_numpy(x)
+        return np.where(x < 0, values[values < 0].mean().numpy(), values[values >= 0].mean().numpy())
+
+    return in_turn([decoded(x) for x in gradients])
+
+
+def selected(gradients: Arrays, masks: Sequence[np.ndarray]) -> Result:
+    return in_turn([np.where(mask, x, F(0)) for x, mask in zip(gradients, masks, strict=True)])
+
+
+def topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    masks = []
+    for x in gradients:
+        mask = np.zeros(len(x), bool)
+        mask[largest(x, max(1, int(len(x) * method.density)))] = True
+        masks.append(mask)
+    return selected(gradients, masks)
+
+
+def threshold(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    return selected(gradients, [np.abs(x) >= F(method.threshold) for x in gradients])
+
+
+def sampled(
+    x: np.ndarray, density: float, generator: torch.Generator, band: tuple, factors: tuple, steps: int
+) -> float:
+    size = min(len(x), max(len(x) // 100, 1000))
+    sample = x if size == len(x) else x[torch.randint(len(x), (size,), generator=generator).numpy()]
+    limit = float(np.sort(sample)[-max(1, int(size * density))])
+    wanted = max(1, int(len(x) * density))
+    for _ in range(steps):
+        count = int((x >= F(limit)).sum())
+        if band[0] * wanted <= count <= band[1] * wanted:
+            break
+        limit *= factors[1] if count > wanted else factors[0]
+    return limit
+
+
+def dgc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    masks = []
+    for x, place in zip(gradients, places, strict=True):
+        limit = sampled(np.abs(x), method.density, place.generator(), (0.7, 1.3), (0.7, 1.3), 10)
+        masks.append(np.abs(x) >= F(limit))
+    return selected(gradients, masks)
+
+
+def adaq(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    owns = []
+    for x, place in zip(gradients, places, strict=True):
+        generator = place.generator()
+        own = np.zeros_like(x)
+        for direction in (1, -1):
+            where = np.nonzero(direction * x > 0)[0]
+            values = np.abs(x[where])
+            limit = sampled(values, method.density, generator, (0.8, 1.25), (0.9, 1.25), 20)
+            chosen = where[values >= F(limit)]
+            own[chosen] = torch.from_numpy(x[chosen]).mean().numpy()
+        owns.append(own)
+    return in_turn(owns)
+
+
+def sidco(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    masks = []
+    for x in gradients:
+        size = np.abs(x)
+        tail = size[size > 0]
+        share = method.density * len(x) / len(tail)
+        limit = -tail.mean(dtype=np.float64) * np.log(0.25 if method.stages == 2 else share)
+        if method.stages == 2:
+            tail = tail[tail > F(limit)]
+            limit = tail.min() - (tail.mean(dtype=np.float64) - tail.min()) * np.log(share / 0.25)
+        masks.append(size > F(limit))
+    return selected(gradients, masks)
+
+
+def inceptionn(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    least = int(math.log10(method.error_bound / 2))
+    middle = -math.ceil(-least / 2)
+    owns = []
+    for x in gradients:
+        size, decoded = np.abs(x), np.zeros_like(x)
+        for low, high, bits in ((least, middle, 7 - middle), (middle, 0, 15)):
+            inside = (size >= 2.0**low) & (size < 2.0**high)
+            decoded[inside] = (np.sign(x) * np.floor(size * 2.0**bits) / 2.0**bits)[inside]
+        owns.append(np.where(size >= 1, x, decoded).astype(F))
+    return in_turn(owns)
+
+
+def sketchml(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    owns = []
+    for x in gradients:
+        edges = np.quantile(x, np.arange(1, method.quantiles) / method.quantiles).astype(F)
+        codes = np.searchsorted(edges, x, side="left")
+        own = np.zeros_like(x)
+        for code in np.unique(codes):
+            own[codes == code] = np.mean(x[codes == code], dtype=np.float64)
+        owns.append(own)
+    return in_turn(owns)
+
+
+REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
+    "none": mean,
+    "lanes": lanes,
+    "int8": int8,
+    "qsgd": qsgd,
+    "terngrad": qsgd,
+    "signsgd": sign,
+    "signum": sign,
+    "efsign": efsign,
+    "randomk": randomk,
+    "shared_topk": shared_topk,
+    "block_topk": block_topk,
+    "onebit": onebit,
+    "topk": topk,
+    "threshold": threshold,
+    "dgc": dgc,
+    "adaq": adaq,
+    "sidco": sidco,
+    "hard_threshold": threshold,
+    "inceptionn": inceptionn,
+    "sketchml": sketchml,
+}
+
+
+def reference(method: Compressor, gradients: Arrays, place: Place) -> Result:
+    """Return what all ranks must end with; `place` is that of any of them."""
+    places = [replace(place, rank=rank) for rank in range(place.size)]
+    return REFERENCES[method.name](gradients, places, method)
+
+
+def simulated(method: Compressor, gradients: list[torch.Tensor], place: Place) -> list[Outcome]:
+    """Run the method without a network, with sums that are exact; return the outcome of each rank."""
+    places = [replace(place, rank=rank, size=len(gradients)) for rank in range(len(gradients))]
+    rounds = [method.rounds(gradient, at) for gradient, at in zip(gradients, places, strict=True)]
+    answers: list[Any] = [None] * len(rounds)
+    for kind in method.requests:
+        requests = [next_of(one, answer) for one, answer in zip(rounds, answers, strict=True)]
+        assert all(type(request) is kind for request in requests)
+        answers = [simulated_result(requests)] * len(rounds)
+    return [next_of(one, answer) for one, answer in zip(rounds, answers, strict=True)]  # type: ignore[misc]
+
+
+def simulated_result(requests: list[Any]) -> torch.Tensor:
+    first, rows = requests[0], torch.stack([request.values for request in requests])
+    if isinstance(first, FromLeader):
+        return rows[first.leader]
+    if isinstance(first, Sum):
+        assert int(rows.abs().max()) <= first.bound
+        return rows.sum(0, dtype=torch.int32)
+    return first.answer(rows) if isinstance(first, Gather) else rows.double().mean(0).float()

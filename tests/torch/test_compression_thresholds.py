@@ -1,0 +1,147 @@
+"""Thresholds of fitted distributions (SIDCo), and hard thresholds: how many elements they select."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from compression_references import simulated
+
+from switchml.torch.compression import Compressor, ErrorFeedback, Place, by_name
+from switchml.torch.compression.thresholds import HardThreshold, Sidco, fitted_threshold
+
+PLACE = Place("w", 0, 0, 1)
+
+
+def samples(distribution: str, elements: int, seed: int = 1) -> torch.Tensor:
+    """Return random gradients with a symmetric distribution."""
+    random = np.random.default_rng(seed)
+    if distribution == "Gauss":
+        values = random.standard_normal(elements)
+    else:
+        magnitudes = {
+            "Laplace": lambda: random.exponential(size=elements),
+            "gamma": lambda: random.gamma(0.6, size=elements),
+            "Pareto": lambda: (random.uniform(size=elements) ** -0.2 - 1) / 0.2,
+            "Student": lambda: np.abs(random.standard_t(3, elements)),
+        }[distribution]()
+        values = magnitudes * random.choice([-1, 1], elements)
+    return torch.from_numpy(values.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "density", "fit", "ratios"),
+    [
+        ("Laplace", 0.001, "exponential", (1.00, 1.00, 1.00, 0.99)),
+        ("Laplace", 0.001, "pareto", (1.01, 1.01, 1.00, 0.99)),
+        ("gamma", 0.01, "exponential", (2.53, 1.09, 0.97, 0.93)),
+        ("gamma", 0.01, "pareto", (0.98, 1.09, 1.08, 1.06)),
+        ("gamma", 0.01, "gamma", (0.97, 1.03, 1.02, 1.00)),
+        ("Pareto", 0.001, "pareto", (1.01, 1.01, 1.01, 1.01)),
+        ("Gauss", 0.001, "exponential", (0.0, 0.10, 0.69, 1.04)),
+    ],
+)
+def test_fits_of_known_distributions_select_the_known_numbers(
+    distribution: str, density: float, fit: str, ratios: tuple[float, ...]
+) -> None:
+    magnitudes = samples(distribution, 1_000_000).abs()
+    for stages, ratio in enumerate(ratios, 1):
+        threshold = fitted_threshold(magnitudes, density, len(magnitudes), fit, stages)  # type: ignore[arg-type]
+        selected = int((magnitudes > threshold).sum()) / (density * len(magnitudes))
+        assert selected == pytest.approx(ratio, rel=0.04, abs=4 / math.sqrt(density * len(magnitudes)))
+
+
+@pytest.mark.parametrize("distribution", ["Laplace", "gamma", "Gauss", "Student"])
+@pytest.mark.parametrize("fit", ["exponential", "pareto", "gamma"])
+def test_adaptive_stages_reach_the_density(distribution: str, fit: str) -> None:
+    elements, density = 50_000, 0.02
+    method = Sidco(density, fit)  # type: ignore[arg-type]
+    ratios = [
+        int(method.selected(samples(distribution, elements, seed), "w").sum()) / (density * elements)
+        for seed in range(80)
+    ]
+    inside = [abs(ratio - 1) <= 0.2 for ratio in ratios[40:]]
+    assert sum(inside) >= 0.9 * len(inside)
+
+
+@pytest.mark.parametrize("fit", ["exponential", "pareto", "gamma"])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_fits_of_few_or_equal_values(fit: str, stages: int) -> None:
+    for values in ([], [2.0], [2.0, 2.0, 2.0], [1.0, 2.0], [1e-30, 1.0, 1e30]):
+        magnitudes = torch.tensor(values)
+        threshold = fitted_threshold(magnitudes, 0.01, 1000, fit, stages)  # type: ignore[arg-type]
+        assert not math.isnan(threshold)
+        assert threshold >= 0
+    assert fitted_threshold(torch.ones(3), 1.0, 3, fit, stages) == 0.0  # type: ignore[arg-type]
+
+
+def test_stages_belong_to_parameters_and_to_checkpoints() -> None:
+    method = Sidco(0.001, "exponential")
+    for seed in range(20):
+        method.selected(samples("Student", 20_000, seed), "heavy")
+        method.selected(samples("Laplace", 20_000, seed), "light")
+        method.selected(torch.zeros(5), "zero")
+    other = Sidco(0.001, "exponential")
+    other.load_state_dict(method.state_dict())
+    assert other.state_dict() == method.state_dict()
+    count = {name: values[0] for name, values in method.state_dict().items()}
+    assert count["heavy"] > 1
+    assert (count["light"], count["zero"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"fit": "normal"}, "fit is 'normal'"), ({"stages": 0}, "stages is 0"), ({"density": 2}, "density is 2")],
+)
+def test_arguments_of_sidco(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        by_name("sidco", **options)
+
+
+def test_a_hard_threshold_stays_and_sends_less_as_gradients_shrink() -> None:
+    assert HardThreshold(budget=11_174).threshold == pytest.approx(0.00473, rel=1e-3)
+    with pytest.raises(ValueError, match="budget is 0"):
+        HardThreshold(budget=0)
+    method = HardThreshold(threshold=0.5)
+    gradient = samples("Gauss", 10_000)
+    counts = [
+        int((simulated(method, [gradient * factor], PLACE)[0].average != 0).sum()) for factor in (2.0, 1.0, 0.5, 0.1)
+    ]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] < counts[0] / 10
+    method.rescale(4.0)  # the loss, and so all gradients, are four times as large
+    assert int((simulated(method, [gradient * 4.0], PLACE)[0].average != 0).sum()) == counts[1]
+    other = HardThreshold(threshold=0.5)
+    other.load_state_dict(method.state_dict())
+    assert other.state_dict() == method.state_dict()
+    assert method.warm_up_steps == 1
+
+
+def gap(method: Compressor, workers: int = 4, width: int = 60, steps: int = 150) -> float:
+    """Return how far least squares with error feedback end from the solution."""
+    generator = torch.Generator().manual_seed(3)
+    data = [torch.randn(80, width, generator=generator) for _ in range(workers)]
+    solution = torch.randn(width, generator=generator)
+    targets = [x @ solution + 0.1 * torch.randn(80, generator=generator) for x in data]
+    whole, target = torch.cat(data), torch.cat(targets)
+    best = torch.linalg.lstsq(whole, target[:, None]).solution.flatten()
+    memories = [ErrorFeedback() for _ in range(workers)]
+    for memory in memories:
+        memory.attach({"w": width})
+    weight = torch.zeros(width)
+    for step in range(steps):
+        gradients = [x.T @ (x @ weight - y) / len(x) for x, y in zip(data, targets, strict=True)]
+        given = [memory.begin("w", gradient) for memory, gradient in zip(memories, gradients, strict=True)]
+        outcomes = simulated(method, given, Place("w", step, 0, workers))
+        for memory, outcome in zip(memories, outcomes, strict=True):
+            memory.end("w", outcome.own)
+        weight = weight - 0.3 * outcomes[0].average
+    return float((whole @ (weight - best)).square().mean())
+
+
+def test_a_larger_hard_threshold_ends_farther_from_the_solution() -> None:
+    gaps = [gap(by_name("hard_threshold", threshold=threshold)) for threshold in (1e-2, 1e-1, 1.0)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] < 1e-4 < gaps[-1]
