@@ -73,6 +73,7 @@ def test_all_commands_are_there() -> None:
             "bench loss",
             "bench links",
             "bench ddp",
+            "bench compression",
             "bench jobs",
             "bench kernels",
             "bench memory",
