@@ -120,8 +120,8 @@ def _way(method: str, model: DistributedDataParallel) -> tuple[Any, Any]:
 def _compute(method: str, elements: str, calls: str) -> dict[str, Any]:
     """Time the work of a method itself on rank 0, while the other ranks sleep.
 
-    Requests are answered at once, as if every rank had the same gradient. What native code does to send an answer, such
-    as the rounding of narrow lanes, is not in these times.
+    Requests are answered at once, as if every rank had the same gradient. The work of native code to send values,
+    such as the rounding of narrow lanes, is not in these times.
     """
     name, arguments = method_arguments(method)
     if dist.get_rank() != 0 or name not in compression.METHODS or name == "none":

@@ -1,4 +1,4 @@
-"""What the ranks of `bench compression` train: a model for the time of steps, digits, and the characters of a text."""
+"""The trainings of the ranks of `bench compression`: a model for the time of steps, digits, and the characters of a text."""
 
 from __future__ import annotations
 
