@@ -1,4 +1,4 @@
-"""The trainings of the ranks of `bench compression`: a model for the time of steps, digits, and the characters of a text."""
+"""The models and data of `bench compression`: one for the time of steps, digits, and the characters of a text."""
 
 from __future__ import annotations
 
