@@ -8,26 +8,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import statistics
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks import machine_state
-from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.link_rows import in_network_bound, ring_bound, why_cpus_limit
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
-from switchml.benchmarks.ranks import RankGroup, rank_group
+from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.results import Result
-from switchml.benchmarks.systems import launch_each
+from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
-from switchml.topologies.namespaces import HOST_INTERFACE, require_privileges
+from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
 __all__ = ["BACKENDS", "WRAPPERS", "Options", "Row", "StepTurn", "run", "summarize"]
@@ -38,10 +36,7 @@ WRAPPERS: Final = ("ddp", "fsdp")
 _FIRST_STEPS: Final = 2  # before all turns: ranks share their models, and DDP lays out its buckets after the first
 _WARM_UP: Final = 1  # steps of a turn that are not timed
 _GATHERS: Final = 2  # of the parameters in a step with FSDP: forward and backward
-_ASK_SECONDS: Final = 60
-_QUESTION: Final = (
-    "import numpy, torch, switchml.torch_backend, switchml.benchmarks.workers.steps; print(torch.__version__)"
-)
+_RANK: Final = "switchml.benchmarks.workers.steps"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +104,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     """
     require_privileges()
     require_shaping()
-    version = _torch_version(options.torch_python)
+    version = torch_version(options.torch_python, _RANK)
     turns: list[StepTurn] = []
     states: list[machine_state.State] = []
     description = ""
@@ -132,22 +127,6 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     return Result.of("ddp", options, summarize(turns), turns, states, {"switchml": description, "gloo": version})
 
 
-def _torch_version(python: str) -> str:
-    """Return the version of PyTorch there. Raises MissingPeer if it cannot train with SwitchML."""
-    asked: subprocess.CompletedProcess[str] | None = None
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        asked = subprocess.run(
-            [python, "-c", _QUESTION], check=False, capture_output=True, text=True, timeout=_ASK_SECONDS, cwd="/"
-        )
-    if asked is None or asked.returncode != 0:
-        reason = (asked.stderr.strip().splitlines() or [""])[-1] if asked is not None else "it cannot be run"
-        raise MissingPeer(
-            f"{python} cannot train with SwitchML ({reason}): install torch, numpy and this version of switchml "
-            "there, or name another interpreter with --torch-python"
-        )
-    return f"PyTorch {asked.stdout.strip()}"
-
-
 @contextlib.contextmanager
 def _groups(
     run_directory: RunDirectory, directory: Path, workers: int, shape: Shape, options: Options
@@ -155,36 +134,12 @@ def _groups(
     with contextlib.ExitStack() as stack:
         systems = stack.enter_context(linked_systems(run_directory, workers, shape))
         groups = {
-            backend: stack.enter_context(_group(systems, backend, PORT + number, options.torch_python, directory))
+            backend: stack.enter_context(
+                torch_group(systems, _RANK, backend, PORT + number, options.torch_python, directory)
+            )
             for number, backend in enumerate(BACKENDS)
         }
         yield systems, groups
-
-
-@contextlib.contextmanager
-def _group(systems: LinkedSystems, backend: str, port: int, python: str, directory: Path) -> Iterator[RankGroup]:
-    """Yield a process group with a rank on each host. Raises RankFailed."""
-    agents = {agent["name"]: agent["socket"] for agent in systems.switchml.fabric.agents}
-
-    def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
-        shared = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")} | {
-            "WORLD_SIZE": str(len(systems.places)),
-            "MASTER_ADDR": str(systems.places[0].ipv4.ip),
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [python, "-m", "switchml.benchmarks.workers.steps", backend, str(address)]
-        return launch_each(
-            [
-                ([*systems.inside(host), *command], shared | {"RANK": str(rank), "SWITCHML_AGENT": agents[host.name]})
-                for rank, host in enumerate(systems.places)
-            ],
-            log,
-        )
-
-    with rank_group(backend, len(systems.places), directory, launch) as group:
-        yield group
 
 
 def _take_first_steps(groups: Mapping[str, RankGroup]) -> None:

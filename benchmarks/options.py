@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
@@ -13,6 +13,7 @@ from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKE
 
 __all__ = [
     "COLLECTIVES",
+    "COMPRESSION_METHODS",
     "ELEMENT_TYPES",
     "GRADIENTS",
     "LINK_PEERS",
@@ -20,9 +21,12 @@ __all__ = [
     "OVERLAPS",
     "PEERS",
     "SPARSE_PEERS",
+    "TRAININGS",
     "TRANSPORTS",
     "densities",
     "durations",
+    "method_arguments",
+    "methods",
     "names",
     "packet_values",
     "queues",
@@ -61,6 +65,15 @@ ELEMENT_TYPES: Final = ("float32", "int64")
 MAGNITUDE_BITS: Final = 20
 """The usual magnitude of int64: such a value takes one word in packets, whatever the number of ranks."""
 
+COMPRESSION_METHODS: Final = (
+    *("wire:bits=16", "wire:bits=8", "int8", "qsgd:levels=15", "powersgd:rank=2", "shared_topk:density=0.01"),
+    *("block_topk:density=0.01", "topk:density=0.01", "sidco:density=0.01", "onebit"),
+)
+"""The methods that `bench compression` compares by default."""
+
+TRAININGS: Final = ("digits", "text")
+"""The trainings of `bench compression`."""
+
 COLLECTIVES: Final = ("all_reduce", "reduce_scatter", "all_gather", "scatter_and_gather", "broadcast")
 """Operations that are measured. The size is that of the whole tensor, which has the parts of all workers.
 
@@ -79,6 +92,7 @@ _LONGEST_QUEUE: Final = 10.0
 _DURATION: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(ns|us|ms|s)")
 _LONGEST_DURATION: Final = 10.0
 _MOST_LEVELS: Final = 4
+_ARGUMENT: Final = re.compile(r"(\w+)=([\w.+-]+)")
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33
 _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
@@ -228,6 +242,39 @@ def names(text: str, known: Collection[str]) -> list[str]:
         return word
 
     return _each(text, name) if text.strip() else []
+
+
+def methods(text: str) -> list[str]:
+    """Return the methods of compression of "lanes:bits=8,topk". Raises ValueError for other text."""
+
+    def method(word: str) -> str:
+        method_arguments(word)
+        return word
+
+    return _each(text, method)
+
+
+def method_arguments(word: str) -> tuple[str, dict[str, Any]]:
+    """Return name and arguments of a method such as "qsgd:levels=15:norm=max". Raises ValueError for other text."""
+    name, *given = word.split(":")
+    arguments: dict[str, Any] = {}
+    for argument in given:
+        match = _ARGUMENT.fullmatch(argument)
+        if match is None:
+            raise ValueError(f"{argument!r} in {word!r} is not an argument of a method; write NAME=VALUE")
+        arguments[match[1]] = _value(match[2])
+    if not name.isidentifier():
+        raise ValueError(f"{word!r} is not a method; write a name, and its arguments as in qsgd:levels=15:norm=max")
+    return name, arguments
+
+
+def _value(text: str) -> int | float | str:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _each(text: str, parse: Callable[[str], T]) -> list[T]:

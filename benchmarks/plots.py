@@ -282,6 +282,35 @@ def _steps(result: Result) -> list[tuple[str, Figure]]:
     return [("steps", figure)]
 
 
+def _compression(result: Result) -> list[tuple[str, Figure]]:
+    """Draw the times of steps, a panel for each rate, and accuracies over bytes, a panel for each task."""
+    figure, panels = _panels([rate_text(rate) for rate in result.options["rates"]])
+    for panel, rate in zip(panels, result.options["rates"], strict=True):
+        medians = {row["method"]: found["median"] for row in result.rows for found in _where(row["steps"], rate=rate)}
+        panel.barh(list(medians), list(medians.values()))
+        panel.axvline(medians["none"], color="0.2", linewidth=1)
+        panel.invert_yaxis()
+        panel.tick_params(axis="y", labelsize=6)
+        panel.set_xlabel("seconds of a step")
+    tasks = result.options["tasks"]
+    return [("steps", figure), *([("accuracy", _accuracy_over_bytes(result, tasks))] if tasks else [])]
+
+
+def _accuracy_over_bytes(result: Result, tasks: Sequence[str]) -> Figure:
+    figure, panels = _panels(tasks)
+    trained = [sample for sample in result.samples if sample["kind"] == "train"]
+    for panel, task in zip(panels, tasks, strict=True):
+        for number, sample in enumerate(sample for sample in trained if sample["found"]["task"] == task):
+            _, sent, accuracy = zip(*sample["found"]["curve"], strict=True)
+            style = _LINES[number // _LINE_COLOURS % len(_LINES)]
+            panel.plot([size / 1e6 for size in sent], accuracy, style, linewidth=1, label=sample["method"])
+        panel.set_xscale("log")
+        panel.set_xlabel("MB sent by a rank")
+    panels[0].set_ylabel("accuracy")
+    panels[0].legend(fontsize=5)
+    return figure
+
+
 def _sparse(result: Result) -> list[tuple[str, Figure]]:
     """Draw dense / sparse over the share of blocks with values: a panel for each packet size and number of workers."""
     places = list(dict.fromkeys((row["values"], row["workers"]) for row in result.rows))
@@ -369,4 +398,5 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,
+    "compression": _compression,
 }

@@ -379,6 +379,72 @@ def _steps(result: Result) -> list[Table]:
     return [Table(title, columns, rows)]
 
 
+def _compression(result: Result) -> list[Table]:
+    """Return tables of the computing, of the steps, and of the accuracy."""
+    elements, workers = result.options["elements"], result.options["workers"]
+    computing = [
+        [row["method"], *(_time(row[name]) for name in ("compress", "decompress")), _optional(row["bits"], ".2f")]
+        for row in result.rows
+    ]
+    steps = [
+        [
+            rate_text(found["rate"]),
+            row["method"],
+            f"{found['median']:.3f}",
+            _optional(found["none"], ".2f"),
+            _optional(found["gloo"], ".2f"),
+            _megabytes(found["link_bytes"]),
+            f"{found['busy']:.0%}",
+            f"{found['idle']:.0%}",
+        ]
+        for row, found in _steps_by_rate(result.rows)
+    ]
+    found = [
+        Table(
+            f"One gradient of {elements:,} elements, {workers} workers: medians, and bits that a rank sends",
+            ["method", "compress ms", "decompress ms", "bits per element"],
+            computing,
+        ),
+        Table(
+            f"Training steps with {elements:,} parameters, {workers} workers, over shaped links: medians",
+            ["link", "method", "step s", "none / this", "gloo / this", "link MB", "link busy", "CPUs idle"],
+            steps,
+        ),
+    ]
+    return [*found, *(_accuracies(result, task) for task in result.options["tasks"])]
+
+
+def _steps_by_rate(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    pairs = [(row, found) for row in rows for found in row["steps"]]
+    return sorted(pairs, key=lambda pair: pair[1]["rate"])
+
+
+def _accuracies(result: Result, task: str) -> Table:
+    trained = [(row, found) for row in result.rows for found in row["accuracies"] if found["task"] == task]
+    [base] = [found["final"] for row, found in trained if row["method"] == "none"]
+    rows = [
+        [
+            row["method"],
+            f"{found['bits']:.2f}",
+            f"{found['final']:.1%}",
+            f"{100 * (found['final'] - base):+.1f}",
+            _optional(found["at_budget"], ".1%"),
+            str(found["steps"]),
+        ]
+        for row, found in trained
+    ]
+    columns = ["method", "bits per element", "accuracy", "points to none", "at a tenth of the bytes", "after steps"]
+    return Table(f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows)
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else _milliseconds(seconds)
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
 def _sparse(result: Result) -> list[Table]:
     peers = [name for name in result.options["peers"] if any(name in row["peers"] for row in result.rows)]
     columns = ["values", "workers", "by", "in common", "blocks with values", "at any rank", "dense ms", "sparse ms"]
@@ -481,6 +547,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,
+    "compression": _compression,
 }
 
 

@@ -149,6 +149,8 @@ def _only(text: str, found: Sequence[T], what: str) -> T:
 
 _SIZES: Final = Parsed("sizes", options.sizes)
 _SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "size"))
+_METHODS: Final = Parsed("methods", options.methods)
+_TASKS: Final = Parsed("tasks", lambda text: options.names(text, options.TRAININGS))
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
 _QUEUES: Final = Parsed("queues", options.queues)
@@ -555,6 +557,56 @@ def bench_ddp(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
 
     run_dir = session.settings().run_dir
     return _measured(lambda options, report, bar: ddp.run(options, run_dir, report, bar), ddp.Options(**chosen))
+
+
+@bench_group.command(
+    "compression",
+    epilog="""\b
+Examples:
+  switchml-ctl bench compression --torch-python venv/bin/python
+  switchml-ctl bench compression --methods lanes:bits=8,qsgd:levels=15:norm=max --tasks '' --json compression.json
+  switchml-ctl bench compression --elements 1000000 --link 200mbit --repetitions 1 --plots pictures""",
+)
+@click.option(
+    "--methods",
+    type=_METHODS,
+    default=",".join(options.COMPRESSION_METHODS),
+    show_default=True,
+    metavar="METHOD,...",
+    help="Methods of docs/compression.md with their arguments, NAME:ARGUMENT=VALUE; also wire:bits=16 or 8 (the option"
+    " of a process group) and powersgd:rank=N. The peers none and gloo are always measured.",
+)
+@_count("--elements", low=64, high=1 << 30, default=25_000_000, help_text="Elements of the gradient.")
+@_rates("200mbit,1gbit")
+@click.option(
+    "--queue", type=_QUEUE, default="400ms", show_default=True, metavar="TIME", help="Length of the links' queues."
+)
+@_count("--workers", low=2, high=PROTOCOL_MAX_WORKERS, default=4, help_text="Number of workers.")
+@_count("--repetitions", high=1000, default=3, help_text="Turns of each method.")
+@_count("--steps", high=10_000, default=1, help_text="Steps per turn, after one that is not timed.")
+@_count("--iterations", "calls", high=1000, default=3, help_text="Times to compress and decompress.")
+@click.option(
+    "--tasks",
+    type=_TASKS,
+    default=",".join(options.TRAININGS),
+    show_default=True,
+    metavar="NAME,...",
+    help="Trainings whose accuracy is compared: digits needs scikit-learn, text reads the sources of Python's standard"
+    " library; '' for none.",
+)
+@_count("--training-steps", high=1_000_000, default=300, help_text="Steps of each training.")
+@_torch_python
+@click.pass_obj
+def bench_compression(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Compare methods of gradient compression: computing, bytes, steps over links, accuracy. Needs root.
+
+    The links are those of `bench links`. The interpreter that --torch-python names needs torch and switchml.
+    """
+    from switchml.benchmarks import compression
+
+    run_dir = session.settings().run_dir
+    wanted = compression.Options(**chosen)
+    return _measured(lambda options, report, bar: compression.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

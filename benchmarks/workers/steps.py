@@ -14,12 +14,8 @@ them, which must be the same on all ranks. A failure is answered by {"error"}, a
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from switchml.benchmarks.workers.counters import take_share
+from switchml.benchmarks.workers.torch_rank import serve
 
 __all__ = ["main"]
 
@@ -97,37 +93,15 @@ class Training:
 
 def main() -> int:
     """Serve until the end; return the exit status."""
-    backend, address = sys.argv[1:]
-    share = take_share()
-    torch.set_num_threads(1)
-    dist.init_process_group(backend)
     trainings: dict[str, Training] = {}
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        with connection.makefile("rw", encoding="ascii") as stream:
 
-            def answer(content: dict[str, Any]) -> None:
-                stream.write(json.dumps(content) + "\n")
-                stream.flush()
+    def answer(command: str, wrapper: str, *numbers: str) -> dict[str, Any]:
+        if wrapper not in trainings:
+            trainings[wrapper] = Training(wrapper)
+        training = trainings[wrapper]
+        return training.digest() if command == "digest" else training.steps(*map(int, numbers))
 
-            answer({"rank": dist.get_rank(), "pid": os.getpid(), "share": share})
-            for line in stream:
-                command, *words = line.split()
-                if command == "end":
-                    break
-                try:
-                    wrapper, *numbers = words
-                    if wrapper not in trainings:
-                        trainings[wrapper] = Training(wrapper)
-                    training = trainings[wrapper]
-                    answer(training.digest() if command == "digest" else training.steps(*map(int, numbers)))
-                except Exception as error:
-                    traceback.print_exc()
-                    answer({"error": f"{type(error).__name__}: {error}"})
-                    return 1
-    trainings.clear()
-    dist.destroy_process_group()
-    return 0
+    return serve(answer, trainings.clear)
 
 
 if __name__ == "__main__":

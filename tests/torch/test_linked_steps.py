@@ -1,4 +1,4 @@
-"""`switchml-ctl bench ddp`: a few training steps over links of a limited rate."""
+"""`switchml-ctl bench ddp` and `bench compression`: a few training steps over links of a limited rate."""
 
 import sys
 import tempfile
@@ -28,3 +28,28 @@ def test_steps_of_two_workers() -> None:
     # Two workers send as much in a ring as to a switch: the gradients once, and a few packets for barriers.
     for backend in ("switchml", "gloo"):
         assert size <= rows["ddp", backend]["link_bytes"] <= 1.1 * size
+
+
+@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+def test_compression_of_two_workers() -> None:
+    """Two methods make steps and train a little; the bytes that native code counts are those of the methods."""
+    pytest.importorskip("sklearn")
+    with tempfile.TemporaryDirectory(prefix="swml-") as base:
+        ctl = Ctl(Path(base) / "run")
+        small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
+        small += ["--methods", "wire:bits=8,shared_topk:density=0.01", "--training-steps", "4"]
+        result = ctl.json("bench", "compression", *small, "--torch-python", sys.executable, timeout=180)
+    rows = {row["method"]: row for row in result["rows"]}
+    assert list(rows) == ["gloo", "none", "wire:bits=8", "shared_topk:density=0.01"]
+    assert rows["gloo"]["bits"] is None
+    assert rows["none"]["bits"] == pytest.approx(32, rel=0.01)
+    assert rows["wire:bits=8"]["bits"] == pytest.approx(8, rel=0.01)
+    assert 0.3 < rows["shared_topk:density=0.01"]["bits"] < 0.7  # 0.32, and with the places 0.64, of rank 0
+    assert rows["shared_topk:density=0.01"]["compress"] > 0
+    for row in rows.values():
+        [steps] = row["steps"]
+        assert steps["none"] > 0
+        assert steps["gloo"] > 0
+    for name in ("none", "wire:bits=8", "shared_topk:density=0.01"):
+        assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
+        assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])

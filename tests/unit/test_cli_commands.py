@@ -74,6 +74,7 @@ def test_all_commands_are_there() -> None:
             "bench links",
             "bench leaves",
             "bench ddp",
+            "bench compression",
             "bench jobs",
             "bench kernels",
             "bench memory",
