@@ -79,7 +79,8 @@ test: lint test-native
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)
 # GoogleTest: the sources from the extra `dev`, or else the machine's (Debian: libgtest-dev).
-NATIVE_TESTS = -DSWITCHML_TESTS=ON -DSWITCHML_GTEST="$(wildcard $(CURDIR)/$(VENV)/src/gtest_vendor)"
+# The shell looks for them, because make expands a whole recipe before the line of it that installs them.
+NATIVE_TESTS = -DSWITCHML_TESTS=ON -DSWITCHML_GTEST="$$(ls -d $(CURDIR)/$(VENV)/src/gtest_vendor 2>/dev/null)"
 
 # The tests are built in the same folder as the extension modules, from the same libraries.
 test-native: $(VENV)/dev.stamp
