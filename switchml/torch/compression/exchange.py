@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any, Final
@@ -29,6 +30,7 @@ from switchml.torch.process_group import SwitchMLProcessGroup
 __all__ = ["Exchange"]
 
 _END: Final = None
+_END_SECONDS: Final = 5.0
 
 
 class Exchange:
@@ -100,14 +102,20 @@ class Exchange:
 
     def _start_threads(self) -> None:
         self._queues = [SimpleQueue() for _ in range(len(self.groups) + 1)]
-        for number in range(len(self._queues)):
+        threads = [
             threading.Thread(
                 target=_run_round,
                 args=(number, self.groups, self._queues),
                 name=f"switchml-compression-{number}",
                 daemon=True,
-            ).start()
-        weakref.finalize(self, self._queues[0].put, _END)
+            )
+            for number in range(len(self._queues))
+        ]
+        for thread in threads:
+            thread.start()
+        # Also at the exit of the program: the interpreter would stop threads that still run inside PyTorch's C++ code,
+        # which ends the process with SIGABRT.
+        weakref.finalize(self, _end_threads, self._queues[0], threads)
 
 
 class _Failure:
@@ -175,6 +183,16 @@ def _run_round(number: int, groups: list[Any], queues: list[SimpleQueue[_Job | N
                 queues[number + 1].put(job)
             if job is _END:
                 return
+            del job  # and its tensors, which would otherwise stay until the next one
+
+
+def _end_threads(first: SimpleQueue[_Job | None], threads: Sequence[threading.Thread]) -> None:
+    """Let the threads end, and wait until they have; one that waits for a lost rank is left behind."""
+    first.put(_END)
+    deadline = time.monotonic() + _END_SECONDS
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _value(future: Future[Any]) -> Any:
