@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,10 @@ def alone(rank: int) -> None:
         outcome = exchange.submit(method.rounds(gradient, Place("w", 0, 0, 1)), method.requests).wait()
         if outcome.own is not None:
             torch.testing.assert_close(outcome.average, outcome.own)
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("switchml-compression")]
+    assert len(threads) == 1 + len(exchange.groups)
+    del exchange
+    assert not any(thread.is_alive() for thread in threads)  # otherwise the end of the program could abort
     part = torch.empty(1000)
     ReduceScatter(by_name("signsgd"))(part, gradient, dist.group.WORLD, dist.ReduceOp.AVG)
     assert torch.equal(part, torch.where(gradient >= 0, 1.0, -1.0))
