@@ -63,8 +63,9 @@ struct Bench : soft::PipelineHost {
     job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
     std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
-      auto connection = std::make_unique<soft::ShmConnection>(
-          soft::RankBinding{job->key(), rank, kAgent}, job, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
+      auto connection =
+          std::make_unique<soft::ShmConnection>(soft::RankBinding{job->key(), rank, rank, kRanks, kAgent}, job,
+                                                eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
       connections[rank] = connection.get();
       processes[rank] = channel::Channel(connection->memory().data(), kSlots, kValues);
       job->set_contributions(rank, connection->contributions());
