@@ -257,6 +257,18 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
     return arguments
 
 
+def _table_at_udp(ready: dict[str, Any], options: FabricOptions) -> dict[str, Any]:
+    """Return what the controller's configuration says of any soft switch with a UDP port at number 1."""
+    return {
+        "target": "soft",
+        "p4runtime": ready["grpc"],
+        "address": ready["ports"]["1"]["address"],
+        "udp_port": ready["ports"]["1"]["udp_port"],
+        "values_per_packet": options.values,
+        "slots": options.slots,
+    }
+
+
 def _pool(options: FabricOptions, slots: int) -> int:
     # The same number of bytes for any packet size, and at most a quarter of the switch.
     most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // options.values, options.slots // 4))
@@ -294,12 +306,7 @@ class _Loopback(Layout):
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
             "name": name,
-            "target": "soft",
-            "p4runtime": ready["grpc"],
-            "address": ready["ports"]["1"]["address"],
-            "udp_port": ready["ports"]["1"]["udp_port"],
-            "values_per_packet": self._options.values,
-            "slots": self._options.slots,
+            **_table_at_udp(ready, self._options),
             **self._pools(),
             **({"parent": {"switch": self._names[0], "port": 1, "uplink": 1}} if name != self._names[0] else {}),
         }
@@ -359,12 +366,7 @@ class _HostLeaf(Layout):
         """Return what the controller's configuration says of the switch, apart from its parent."""
         return {
             "name": name.removeprefix("switch-"),
-            "target": "soft",
-            "p4runtime": ready["grpc"],
-            "address": ready["ports"]["1"]["address"],
-            "udp_port": ready["ports"]["1"]["udp_port"],
-            "values_per_packet": self._options.values,
-            "slots": self._options.slots,
+            **_table_at_udp(ready, self._options),
         }
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
@@ -491,12 +493,7 @@ class _OnShapedLinks(Layout):
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         return {
             "name": name,
-            "target": "soft",
-            "p4runtime": ready["grpc"],
-            "address": ready["ports"]["1"]["address"],
-            "udp_port": ready["ports"]["1"]["udp_port"],
-            "values_per_packet": self._options.values,
-            "slots": self._options.slots,
+            **_table_at_udp(ready, self._options),
             "default_pool": _pool(self._options, EMBEDDED_POOL["udp"]),
             **({"parent": {"switch": TOP_SWITCH, "port": 1, "uplink": 1}} if name in self._leaves else {}),
         }

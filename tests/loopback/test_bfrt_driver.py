@@ -12,7 +12,7 @@ from bfrt_harness import PORTS, make_device, make_driver, make_job, running, ser
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from ptf_tests.tofino_emulator.bfrt_tables import RegisterHandler
 from ptf_tests.tofino_emulator.chassis import ALL_PIPES
-from switchml.controller.drivers import ParentPort, bfrt
+from switchml.controller.drivers import JobTraffic, ParentPort, bfrt
 from switchml.controller.errors import NoAgent, SwitchRefused
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.constants import TREE_FIRST_PARENT_INSTANCE, TREE_PARENT_GROUP, DropReason, Verdict
@@ -197,6 +197,7 @@ async def test_a_job_below_another_switch():
         assert entries(device) == {"worker_table": 3, "job_table": 1, "rank_table": 2}
         assert device.state.replicas(job.group | TREE_PARENT_GROUP) == [(56, TREE_FIRST_PARENT_INSTANCE + 1)]
         assert await run.driver.reconcile([job]) == 0
+        assert await run.driver.read_traffic(job, [0]) == JobTraffic(dict.fromkeys(Verdict, 0), {0: 0}, 0)
         for port, words in ((3, "pipe 0 has rank 0; pipe 1 has the parent"), (9, "no port 9, to which the parent is")):
             with pytest.raises(SwitchRefused, match=words):
                 await run.driver.install_job(dataclasses.replace(job, parent=dataclasses.replace(parent, port=port)))
