@@ -33,8 +33,8 @@ class Task(ABC):
         return torch.optim.SGD(self.model.parameters(), lr=0.1 * factor, momentum=momentum)
 
     def accuracy(self) -> float:
-        """Return the share of right answers in the test data."""
-        raise NotImplementedError(f"{type(self).__name__} has no test")
+        """Return the share of right answers in the test data; 0 for a task without such data."""
+        return 0.0
 
 
 class Linear(Task):
