@@ -187,4 +187,8 @@ CASES = (
     # The definition of a worker's window.
     Case("window: a stretch", "window", 2, 3, 2, short=True),
     Case("window: packets", "window", 2, 3, 2, ("PACKETS",), DEADLOCK, short=True),
+    # How a training process sleeps: here the workers are the threads that wake it.
+    Case("sleep", "sleep", 2, 1, 4, short=True),
+    Case("sleep", "sleep", 3, 1, 3),
+    Case("sleep, announced first", "sleep", 2, 1, 2, ("ANNOUNCED_FIRST",), DEADLOCK, short=True),
 )

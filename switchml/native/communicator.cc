@@ -261,9 +261,7 @@ void Communicator::sleep() {
   channel::ChannelControl& control = channel_.control();
   control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
   control.process_wakes_at.store(stream_->taken() + stream_->results_wanted(), std::memory_order_relaxed);
-  control.process_sleeps.store(1, std::memory_order_seq_cst);
-  const uint32_t event = control.process_event.load(std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const uint32_t event = channel::announce_sleep(control);
   const bool results = !stream_->check_failed() && stream_->results_that_wait() != 0;
   if (!results && !has_inbox_ && !abandoning_) {
     if (stream_->waits_for_results()) {  // otherwise it waits for a call

@@ -91,7 +91,7 @@ class Sleeper : public testing::Test {
   void sleep(uint32_t saw, uint32_t wakes_at) {
     control_.process_saw.store(saw);
     control_.process_wakes_at.store(wakes_at);
-    control_.process_sleeps.store(1);
+    announce_sleep(control_);
   }
 
   ChannelControl control_{};
@@ -111,6 +111,13 @@ TEST_F(Sleeper, IsWokenAtItsCount) {
   EXPECT_EQ(control_.process_event.load(), 1U);
   wake_process(control_);
   EXPECT_EQ(control_.process_event.load(), 1U);
+}
+
+TEST_F(Sleeper, IsWokenByEventAfterItsAnnouncement) {
+  control_.process_event.store(7);
+  EXPECT_EQ(announce_sleep(control_), 7U);
+  wake_process(control_);
+  EXPECT_EQ(control_.process_event.load(), 8U);
 }
 
 TEST_F(Sleeper, IsWokenForLessWhereNothingIsLeft) {
