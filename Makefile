@@ -282,6 +282,10 @@ sanitize: $(VENV)/dev.stamp
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest -n 2 --dist worksteal \
 	  $(SANITIZED_TESTS)
 
+# A report ends the process. It goes to a file, because pytest would lose what a process writes just before its end.
+TSAN_REPORT := $(CURDIR)/build/tsan-report
+TSAN = suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1 log_path=$(TSAN_REPORT)
+
 # The interpreter itself is not instrumented. Tests that count timeouts are omitted, because they take too long.
 tsan: $(VENV)/dev.stamp
 	$(if $(ARGS),,$(call sanitized-native-tests,tsan,thread))
@@ -289,9 +293,9 @@ tsan: $(VENV)/dev.stamp
 	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis ml-dtypes pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \
 	  --config-settings build-dir=build/tsan .
-	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1" \
-	  .venv-tsan/bin/pytest -n 2 --dist worksteal \
-	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both')
+	@rm -f $(TSAN_REPORT).*
+	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="$(TSAN)" .venv-tsan/bin/pytest -n 2 --dist worksteal \
+	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both') || { cat $(TSAN_REPORT).*; exit 1; }
 
 # ---- hostile input ----------------------------------------------------------------------------------------------------
 
