@@ -263,22 +263,23 @@ SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_lane_kernels.py te
   tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
   tests/loopback/test_collectives*.py tests/loopback/test_udp_threads.py
 
-# sanitized-native-tests(<name>, <sanitizers>): the native unit tests, without Python.
-define sanitized-native-tests
-$(BIN)/cmake -G Ninja -S . -B build/native-$(1) --log-level=WARNING -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
-  -DSWITCHML_MODULES=OFF -DSWITCHML_SANITIZE=$(2) $(NATIVE_TESTS)
-$(BIN)/cmake --build build/native-$(1) --target native_tests
-$(call ctest,build/native-$(1))
+# sanitized(<name>, <sanitizers>): .venv-<name> with the native code compiled so, and the native unit tests, which are
+# built in the same folder from the same libraries.
+define sanitized
+$(PYTHON) -m venv .venv-$(1)
+.venv-$(1)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) hypothesis ml-dtypes pytest pytest-asyncio pytest-timeout \
+  pytest-xdist
+.venv-$(1)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation --config-settings build-dir=build/$(1) \
+  --config-settings cmake.define.SWITCHML_SANITIZE=$(2) .
+.venv-$(1)/bin/cmake --log-level=WARNING $(NATIVE_TESTS) build/$(1)
+$(if $(ARGS),,.venv-$(1)/bin/cmake --build build/$(1) --target native_tests)
+$(if $(ARGS),,$(call ctest,build/$(1)))
 endef
 
 comma := ,
 sanitize: ARGS =
 sanitize: $(VENV)/dev.stamp
-	$(call sanitized-native-tests,asan,address$(comma)undefined)
-	$(PYTHON) -m venv .venv-sanitize
-	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis ml-dtypes pytest pytest-asyncio \
-	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
-	  --config-settings build-dir=build/sanitize .
+	$(call sanitized,$@,address$(comma)undefined)
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest -n 2 --dist worksteal \
 	  $(SANITIZED_TESTS)
 
@@ -288,11 +289,7 @@ TSAN = suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1 log_path=$(
 
 # The interpreter itself is not instrumented. Tests that count timeouts are omitted, because they take too long.
 tsan: $(VENV)/dev.stamp
-	$(if $(ARGS),,$(call sanitized-native-tests,tsan,thread))
-	$(PYTHON) -m venv .venv-tsan
-	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis ml-dtypes pytest pytest-asyncio \
-	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \
-	  --config-settings build-dir=build/tsan .
+	$(call sanitized,$@,thread)
 	@rm -f $(TSAN_REPORT).*
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="$(TSAN)" .venv-tsan/bin/pytest -n 2 --dist worksteal \
 	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both') || { cat $(TSAN_REPORT).*; exit 1; }
