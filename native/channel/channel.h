@@ -197,8 +197,8 @@ inline void ring(int eventfd) {
 // Returns whether `count` has reached `wanted`; counts wrap around.
 inline bool has_reached(uint32_t count, uint32_t wanted) { return static_cast<int32_t>(count - wanted) >= 0; }
 
-// Announces that the process is about to sleep. Returns the event to sleep on, unless there is something to look at that
-// came before this call.
+// Announces that the process is about to sleep. Returns the event to sleep on, unless there is something to look at
+// that came before this call.
 inline uint32_t announce_sleep(ChannelControl& control) {
   // The event is read first. A waker that was late may still take this announcement back, and then no other one wakes
   // the process; but it also changes the event, so that the process does not fall asleep. See model/sleep.pml.
