@@ -1,6 +1,7 @@
 #include "host_agent/native/rank_sender.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "native/wire/slot_blocks.h"
 
@@ -20,11 +21,6 @@ constexpr uint32_t kPoolsUntilLower = 16;  // of results without a spurious fast
 // duplicates. Each result of a retransmission allows two more, so that a lost window is retransmitted in a few rounds.
 constexpr uint32_t kRetransmitsPerTimeout = 2;
 constexpr uint32_t kRetransmitsPerResult = 2;
-
-// Stream positions wrap around; those of one pool are close together.
-bool is_before(uint32_t position, uint32_t other) { return !channel::has_reached(position, other); }
-uint32_t earlier(uint32_t position, uint32_t other) { return is_before(position, other) ? position : other; }
-uint32_t later(uint32_t position, uint32_t other) { return is_before(position, other) ? other : position; }
 
 // The bytes of a packet with values.
 double packet_bytes(const RankAssignment& assignment) {
@@ -46,9 +42,7 @@ RankSender::RankSender(const RankAssignment& assignment, unsigned thread, unsign
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       reordering_threshold_(kReorderingThreshold),
-      window_(assignment.slots),
-      delay_bound_(packet_bytes(assignment)),
-      chunk_bytes_(packet_bytes(assignment) / threads) {}
+      window_(assignment.slots, packet_bytes(assignment), packet_bytes(assignment) / threads) {}
 
 bool RankSender::take_submissions() {
   submitted_.clear();
@@ -62,9 +56,6 @@ bool RankSender::take_submissions() {
     }
     wire::store_header(&headers_[slot * kHeaderStride], slots_.header(slot));
     flights_[slot] = {};
-    const uint32_t position = slots_.ticket(slot).position;
-    send_from_ = earlier(send_from_, position);
-    window_begin_ = earlier(window_begin_, position);
   }
   return true;
 }
@@ -78,7 +69,7 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
     wire::store_header(header, again);
   }
   flight.transmissions = static_cast<uint8_t>(std::min(flight.transmissions + 1, UINT8_MAX));
-  flight.departure = {now, delay_bound_.delivered()};
+  flight.departure = window_.departure(now);
   flight.number = ++last_number_;
   sent_.push_back({flight.number, slot});
   if (next_deadline_ == Clock::time_point::max()) {
@@ -100,35 +91,24 @@ void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
-  bound_window(now);
+  window_.end_batch(now);
   fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
   send_window(batch, now);
 }
 
-void RankSender::bound_window(Clock::time_point now) {
-  delay_bound_.end_batch(window_.size() * chunk_bytes_, now);
-  window_.bound(static_cast<uint32_t>(std::min<double>(delay_bound_.bytes() / chunk_bytes_, assignment_.slots)));
-}
-
 void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
-  while (window_begin_ != slots_.stream_end() && slots_.state_of(window_begin_) == SlotState::with_process) {
-    window_begin_ += 1;
-  }
-  send_from_ = later(send_from_, window_begin_);
-  const uint32_t end = earlier(slots_.stream_end(), window_begin_ + window_.size());
-  for (; is_before(send_from_, end); ++send_from_) {
-    if (slots_.state_of(send_from_) != SlotState::queued) {
-      continue;
+  uint32_t group = 0;
+  while (const auto next = slots_.send_next(window_.size())) {
+    const auto slot = static_cast<uint16_t>(*next);
+    const uint32_t group_of_slot = slots_.ticket(slot).position / kSortedTogether;
+    if (std::exchange(group, group_of_slot) != group_of_slot) {
+      send_without_values(batch, now);
     }
-    const uint16_t slot = slot_of(send_from_);
     if (has_values(slot)) {
       send_first(slot, batch, now);
     } else {
       without_values_.push_back(slot);
-    }
-    if ((send_from_ + 1) % kSortedTogether == 0) {
-      send_without_values(batch, now);
     }
   }
   send_without_values(batch, now);
@@ -139,12 +119,6 @@ void RankSender::send_without_values(net::SendBatch& batch, Clock::time_point no
     send_first(slot, batch, now);
   }
   without_values_.clear();
-}
-
-void RankSender::send_first(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
-  slots_.send(slot);
-  status_.position += 1;
-  send(slot, batch, now);
 }
 
 const RankSender::Transmission* RankSender::oldest_unfinished() {
@@ -175,12 +149,12 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
     timeouts_ += 1;
     last_timeout_ = now;
     retransmit_credit_ = kRetransmitsPerTimeout;
-    retransmit_from_ = window_begin_;
+    retransmit_from_ = slots_.first();
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
   // The lowest positions come first, because the windows of other ranks wait for these.
-  for (retransmit_from_ = later(retransmit_from_, window_begin_);
-       retransmit_credit_ > 0 && is_before(retransmit_from_, send_from_); ++retransmit_from_) {
+  for (retransmit_from_ = channel::later(retransmit_from_, slots_.first());
+       retransmit_credit_ > 0 && channel::is_before(retransmit_from_, slots_.stream_end()); ++retransmit_from_) {
     const uint16_t slot = slot_of(retransmit_from_);
     if (slots_.state_of(retransmit_from_) == SlotState::in_flight && flights_[slot].departure.time < last_timeout_) {
       flights_[slot].timed_out = true;
@@ -211,16 +185,14 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // of this rank or another one
   const Flight& flight = flights_[result.slot];
   // Where the values come only to their owner, the rate is that of the contributions that got there.
-  delay_bound_.result(std::max(result.bytes, bytes_of(result.slot)));
-  if (flight.transmissions == 1) {
-    delay_bound_.sample(flight.departure);
-  }
-  if (header.worker == assignment_.worker && flight.transmissions == 1) {
+  const size_t bytes = std::max(result.bytes, bytes_of(result.slot));
+  const bool sent_once = flight.transmissions == 1;
+  const bool completed_here = header.worker == assignment_.worker;
+  window_.take({bytes, flight.departure, sent_once, completed_here, answers_retransmission}, now);
+  if (sent_once && completed_here) {
     round_trip_.sample(now - flight.departure.time);
-    delay_bound_.round_trip(flight.departure.time, now);
   }
-  window_.result(header.worker == assignment_.worker && answers_retransmission);
-  if (flight.transmissions == 1) {
+  if (sent_once) {
     highest_answered_ = std::max(highest_answered_, flight.number);
   } else if (answers_retransmission) {
     retransmit_credit_ += kRetransmitsPerResult;
@@ -229,7 +201,7 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   }
   adapt_reordering_threshold(flight, answers_retransmission);
   if (flight.timed_out) {
-    round_trip_.adapt_margin(header.worker != assignment_.worker);
+    round_trip_.adapt_margin(!completed_here);
   }
   timeouts_ = 0;
   channel_->channel().result_tickets()[result.slot] = slots_.complete(result.slot, header);

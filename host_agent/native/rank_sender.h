@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "host_agent/native/assignment.h"
-#include "host_agent/native/delay_bound.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
-#include "host_agent/native/window.h"
 #include "native/channel/sender_slots.h"
 #include "native/net/udp_batch.h"
 #include "native/runtime/round_trip.h"
+#include "native/runtime/send_window.h"
 #include "native/wire/wire.h"
 
 namespace switchml::agent {
@@ -79,10 +78,10 @@ class RankSender {
   // The transmissions of the contribution in a slot.
   struct Flight {
     uint8_t transmissions = 0;
-    bool timed_out = false;           // retransmitted after a timeout
-    bool fast_retransmitted = false;  // retransmitted because later results had come
-    uint64_t number = 0;              // of its last transmission, among all those of this sender
-    DelayBound::Departure departure;  // of its last transmission
+    bool timed_out = false;                    // retransmitted after a timeout
+    bool fast_retransmitted = false;           // retransmitted because later results had come
+    uint64_t number = 0;                       // of its last transmission, among all those of this sender
+    runtime::DelayBound::Departure departure;  // of its last transmission
   };
   struct Transmission {
     uint64_t number;
@@ -100,10 +99,12 @@ class RankSender {
   void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
   // Sends the contributions that send_window() has put off.
   void send_without_values(net::SendBatch& batch, Clock::time_point now);
-  // Sends a queued contribution for the first time.
-  void send_first(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
+  // Sends a contribution for the first time.
+  void send_first(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
+    status_.position += 1;
+    send(slot, batch, now);
+  }
   uint16_t slot_of(uint32_t position) const { return static_cast<uint16_t>(position % assignment_.slots); }
-  void bound_window(Clock::time_point now);
   // Sends packets with values before those without: packets of one size in a row share a system call.
   void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
@@ -118,14 +119,9 @@ class RankSender {
   RankChannel* channel_;
 
   channel::SenderSlots slots_;
-  std::vector<Flight> flights_;    // of each slot
-  std::vector<uint8_t> headers_;   // of the packet in flight of each slot; the process cannot reach them
-  std::deque<Transmission> sent_;  // in order; finished and retransmitted ones leave from the front
-  // The window is a range of the stream that begins with the lowest position that the agent holds. Counting packets
-  // instead would not work: a slot's second phase comes after later positions, in a different order on each rank. Two
-  // ranks whose windows are full of positions that the other one has not sent yet would wait for each other forever.
-  uint32_t window_begin_ = 0;
-  uint32_t send_from_ = 0;                // no position below is queued
+  std::vector<Flight> flights_;           // of each slot
+  std::vector<uint8_t> headers_;          // of the packet in flight of each slot; the process cannot reach them
+  std::deque<Transmission> sent_;         // in order; finished and retransmitted ones leave from the front
   std::vector<uint16_t> submitted_;       // being taken
   std::vector<uint16_t> without_values_;  // to be sent behind the others
   std::vector<uint16_t> finished_;        // with results, not yet published
@@ -142,10 +138,7 @@ class RankSender {
   Clock::time_point last_timeout_;  // contributions sent before it may be lost
   uint32_t retransmit_credit_ = 0;  // contributions sent before it that may be retransmitted now
   uint32_t retransmit_from_ = 0;    // the lowest position of those
-  Window window_;
-  DelayBound delay_bound_;
-  // Bytes of this sender's packets for each position in the window, on average, as others belong to other threads.
-  double chunk_bytes_;
+  runtime::SendWindow window_;
   runtime::RoundTrip round_trip_;
   RankStatus status_;
   counters::Path path_;  // except for round trips, which are in round_trip_

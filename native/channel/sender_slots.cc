@@ -29,7 +29,32 @@ bool SenderSlots::submit(uint32_t slot, const Ticket& ticket) {
   if (has_reached(ticket.position, stream_end_)) {
     stream_end_ = ticket.position + 1;
   }
+  first_ = queued_ + in_flight_ == 0 ? ticket.position : earlier(first_, ticket.position);
+  next_ = queued_ == 0 ? ticket.position : earlier(next_, ticket.position);
+  queued_ += 1;
   return true;
+}
+
+uint32_t SenderSlots::first() {
+  while (first_ != stream_end_ && state_of(first_) == State::with_process) ++first_;
+  return first_;
+}
+
+bool SenderSlots::find_queued(uint32_t window) {
+  if (queued_ == 0) return false;
+  const uint32_t end = earlier(stream_end_, first() + window);
+  next_ = later(next_, first_);
+  while (is_before(next_, end) && state_of(next_) != State::queued) ++next_;
+  return is_before(next_, end);
+}
+
+std::optional<uint32_t> SenderSlots::send_next(uint32_t window) {
+  if (!find_queued(window)) return std::nullopt;
+  const uint32_t slot = next_++ % sender_.slots;
+  slots_[slot].state = State::in_flight;
+  queued_ -= 1;
+  in_flight_ += 1;
+  return slot;
 }
 
 wire::Header SenderSlots::header(uint32_t slot) const {

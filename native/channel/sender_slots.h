@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "native/channel/channel.h"
@@ -10,6 +11,11 @@
 #include "native/wire/wire.h"
 
 namespace switchml::channel {
+
+// Stream positions wrap around; those of one pool are close together.
+inline bool is_before(uint32_t position, uint32_t other) { return !has_reached(position, other); }
+inline uint32_t earlier(uint32_t position, uint32_t other) { return is_before(position, other) ? position : other; }
+inline uint32_t later(uint32_t position, uint32_t other) { return is_before(position, other) ? other : position; }
 
 // Stands in a header for every format that the header's eight bits cannot hold. No switch knows it, so each drops such
 // contributions as bad_format, as it does those in any other format that it does not know.
@@ -29,7 +35,7 @@ struct Sender {
 // Slots are numbered from 0 here, within the rank's pool. One thread at a time uses it.
 class SenderSlots {
  public:
-  // with_process -submit()-> queued -send()-> in_flight -complete()-> with_process, in the next phase.
+  // with_process -submit()-> queued -send_next()-> in_flight -complete()-> with_process, in the next phase.
   enum class State : uint8_t { with_process, queued, in_flight };
 
   explicit SenderSlots(const Sender& sender);
@@ -53,11 +59,21 @@ class SenderSlots {
   // changes nothing, for what no process of this release submits: a slot outside of the pool, one that the process does
   // not have, one whose phases are used up, or a position that is not in the order of the stream.
   bool submit(uint32_t slot, const Ticket& ticket);
-  // The queued contribution is sent for the first time.
-  void send(uint32_t slot) {
-    slots_[slot].state = State::in_flight;
-    in_flight_ += 1;
-  }
+  // The lowest position that is queued or in flight; stream_end() if there is none.
+  uint32_t first();
+  // Takes the lowest queued contribution whose position is less than `window` beyond first(), to be sent for the first
+  // time. Returns its slot, or nothing if there is none.
+  //
+  // The window is a range of the stream that begins with the lowest position that the rank waits for. Counting packets
+  // instead would not work: a slot's second phase comes after later positions, in a different order on each rank. Two
+  // ranks whose windows are full of positions that the other one has not sent yet would wait for each other forever
+  // (model/window.pml). With the range, the lowest unfinished position of all ranks is in every window, whatever the
+  // windows' sizes.
+  std::optional<uint32_t> send_next(uint32_t window);
+  // Returns whether send_next() would find one.
+  bool may_send(uint32_t window) { return find_queued(window); }
+  // Contributions that are not sent yet.
+  uint32_t queued() const { return queued_; }
   // The header of the contribution that is queued or in flight.
   wire::Header header(uint32_t slot) const;
   // Returns whether a result of this phase is one that the rank waits for, and may take.
@@ -86,11 +102,16 @@ class SenderSlots {
   };
 
   bool in_stream_order(uint32_t slot, uint32_t position) const;
+  // Advances next_ to the lowest queued position. Returns false if there is none in the window.
+  bool find_queued(uint32_t window);
 
   Sender sender_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not taken
   uint32_t stream_end_ = 0;
+  uint32_t first_ = 0;  // no position below is queued or in flight
+  uint32_t next_ = 0;   // no position below is queued
+  uint32_t queued_ = 0;
   uint32_t in_flight_ = 0;
   uint32_t uses_ = 0;
 };

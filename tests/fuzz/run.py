@@ -47,7 +47,10 @@ NATIVE: Final = (
         "listener",
         ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_worker.cc"),
     ),
-    Native("rank", ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h", "delay_bound.h")),
+    Native(
+        "rank",
+        ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h", "delay_bound.h", "send_window.h"),
+    ),
 )
 PYTHON: Final = ("messages", "agent_socket", "controller", "p4runtime")
 

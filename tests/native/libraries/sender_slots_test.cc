@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -18,7 +19,7 @@ class Slots : public testing::Test {
   // Moves a slot through one phase.
   Ticket use(uint32_t slot, uint32_t chunk) {
     EXPECT_TRUE(slots_.submit(slot, ticket(chunk)));
-    slots_.send(slot);
+    EXPECT_EQ(slots_.send_next(kSlots), slot);
     return slots_.complete(slot, slots_.header(slot));
   }
 
@@ -30,7 +31,7 @@ TEST_F(Slots, GoFromTheProcessIntoFlightAndBack) {
   ASSERT_TRUE(slots_.submit(1, ticket(1)));
   EXPECT_EQ(slots_.state(1), SenderSlots::State::queued);
   EXPECT_EQ(slots_.in_flight(), 0U);
-  slots_.send(1);
+  EXPECT_EQ(slots_.send_next(kSlots), 1);
   EXPECT_EQ(slots_.state(1), SenderSlots::State::in_flight);
   EXPECT_EQ(slots_.in_flight(), 1U);
   slots_.complete(1, slots_.header(1));
@@ -72,7 +73,7 @@ TEST_F(Slots, FormatBeyondEightBitsIsNoFormat) {
 
 TEST_F(Slots, ResultsTicketHasNoRetransmissionFlag) {
   ASSERT_TRUE(slots_.submit(0, ticket(0)));
-  slots_.send(0);
+  EXPECT_EQ(slots_.send_next(kSlots), 0);
   wire::Header result = slots_.header(0);
   result.check = 4242;
   result.flags = wire::flag::retransmission | wire::flag::last_chunk;
@@ -85,7 +86,7 @@ TEST_F(Slots, OnlyTheResultOfThePhaseInFlightIsAwaited) {
   EXPECT_FALSE(slots_.awaits(0, 0));
   ASSERT_TRUE(slots_.submit(0, ticket(0)));
   EXPECT_FALSE(slots_.awaits(0, 0));  // not sent yet
-  slots_.send(0);
+  EXPECT_EQ(slots_.send_next(kSlots), 0);
   EXPECT_TRUE(slots_.awaits(0, 0));
   EXPECT_FALSE(slots_.awaits(0, 1));
   slots_.complete(0, slots_.header(0));
@@ -95,7 +96,7 @@ TEST_F(Slots, OnlyTheResultOfThePhaseInFlightIsAwaited) {
 TEST_F(Slots, SlotThatTheProcessDoesNotHaveIsRefused) {
   ASSERT_TRUE(slots_.submit(0, ticket(0)));
   EXPECT_FALSE(slots_.submit(0, ticket(0)));
-  slots_.send(0);
+  EXPECT_EQ(slots_.send_next(kSlots), 0);
   EXPECT_FALSE(slots_.submit(0, ticket(0)));
   EXPECT_FALSE(slots_.submit(kSlots, ticket(0)));
   EXPECT_EQ(slots_.stream_end(), 1U);
@@ -123,6 +124,47 @@ TEST_F(Slots, StateIsThatOfTheChunkInTheSlot) {
   EXPECT_EQ(slots_.state_of(1 + kSlots), SenderSlots::State::with_process);
 }
 
+TEST_F(Slots, AreSentInTheOrderOfTheStream) {
+  for (const uint32_t slot : {2U, 0U, 3U}) ASSERT_TRUE(slots_.submit(slot, ticket(slot)));
+  EXPECT_EQ(slots_.queued(), 3U);
+  EXPECT_EQ(slots_.send_next(kSlots), 0U);
+  ASSERT_TRUE(slots_.submit(1, ticket(1)));
+  EXPECT_EQ(slots_.send_next(kSlots), 1U);
+  EXPECT_EQ(slots_.send_next(kSlots), 2U);
+  EXPECT_EQ(slots_.send_next(kSlots), 3U);
+  EXPECT_EQ(slots_.send_next(kSlots), std::nullopt);
+  EXPECT_EQ(slots_.queued(), 0U);
+}
+
+// A slot's second phase is in the window of its position, although later positions were submitted before it.
+TEST_F(Slots, WindowIsARangeOfTheStream) {
+  for (const uint32_t slot : {0U, 1U, 2U}) ASSERT_TRUE(slots_.submit(slot, ticket(slot)));
+  EXPECT_EQ(slots_.send_next(2), 0U);
+  EXPECT_EQ(slots_.send_next(2), 1U);
+  EXPECT_FALSE(slots_.may_send(2));
+  EXPECT_EQ(slots_.send_next(2), std::nullopt);
+  slots_.complete(1, slots_.header(1));
+  EXPECT_FALSE(slots_.may_send(2));  // position 0 is unfinished
+  ASSERT_TRUE(slots_.submit(1, ticket(1)));
+  EXPECT_EQ(slots_.send_next(2), 1U);
+  slots_.complete(0, slots_.header(0));
+  EXPECT_EQ(slots_.first(), 1U);
+  EXPECT_TRUE(slots_.may_send(2));
+  EXPECT_EQ(slots_.send_next(2), 2U);
+  ASSERT_TRUE(slots_.submit(0, ticket(0)));
+  EXPECT_EQ(slots_.first(), 0U);
+  EXPECT_EQ(slots_.send_next(1), 0U);
+}
+
+TEST_F(Slots, FirstIsTheEndOfTheStreamIfNothingIsLeft) {
+  EXPECT_EQ(slots_.first(), 0U);
+  use(0, 0);
+  use(1, 1);
+  EXPECT_EQ(slots_.first(), 2U);
+  use(0, 0 + kSlots);
+  EXPECT_EQ(slots_.first(), 1 + kSlots);
+}
+
 TEST_F(Slots, PhasesEndWithTheEpoch) {
   for (uint32_t phase = 0; phase < kSlotUses; ++phase) use(0, 0);
   EXPECT_EQ(slots_.uses(), kSlotUses);
@@ -133,7 +175,7 @@ TEST_F(Slots, FrozenSlotsTakeNoResultUntilTheyAreFetched) {
   use(0, 0);
   for (const uint32_t slot : {0U, 1U}) {
     ASSERT_TRUE(slots_.submit(slot, ticket(slot)));
-    slots_.send(slot);
+    EXPECT_EQ(slots_.send_next(kSlots), slot);
   }
   EXPECT_FALSE(slots_.frozen());
   slots_.freeze();

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <random>
 #include <set>
 #include <utility>
@@ -17,9 +19,81 @@ using Slots = std::vector<uint32_t>;
 
 constexpr uint32_t kSlots = 256;
 constexpr uint64_t kThreshold = 64;  // answers to later contributions
-constexpr Uplink::Answer kOwn = {true, false};
-constexpr Uplink::Answer kOwnAgain = {true, true};
-constexpr Uplink::Answer kOfAnother = {false, false};
+constexpr uint64_t kPacket = 8192;   // bytes
+constexpr Uplink::Answer kOwn = {true, false, kPacket};
+constexpr Uplink::Answer kOwnAgain = {true, true, kPacket};
+constexpr Uplink::Answer kOfAnother = {false, false, kPacket};
+
+// The path to the parent: a link with a queue, and a delay. Ranks submit a contribution to each position at once.
+class Link {
+ public:
+  struct Path {
+    double rate;   // bytes per second
+    double delay;  // seconds from the link to the answer
+    double queue;  // bytes that wait; more are dropped
+  };
+
+  Link(Uplink* uplink, Path path) : uplink_(uplink), path_(path) {}
+
+  uint64_t answered() const { return answered_; }
+  uint64_t dropped() const { return dropped_; }
+
+  // Sends for this time what the window allows.
+  void run(double seconds) {
+    const TimePoint end = now_ + ticks(seconds);
+    for (fill(); now_ < end; fill()) {
+      const TimePoint arrival = flights_.empty() ? TimePoint::max() : flights_.front().arrives;
+      now_ = std::max(now_, std::min(arrival, uplink_->next_deadline()));
+      for (; !flights_.empty() && flights_.front().arrives <= now_; flights_.pop_front()) take(flights_.front());
+      for (const uint32_t slot : uplink_->due(now_)) transmit(slot, true);
+    }
+  }
+
+ private:
+  using TimePoint = Uplink::Clock::time_point;
+  struct Flight {
+    uint32_t slot;
+    bool again;
+    TimePoint arrives;
+  };
+
+  static Uplink::Clock::duration ticks(double seconds) {
+    return std::chrono::duration_cast<Uplink::Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  void fill() {
+    uplink_->end_batch(now_);
+    while (first_ != next_ && !uplink_->awaits(first_ % kSlots)) ++first_;
+    for (; next_ - first_ < uplink_->window(); ++next_) {
+      uplink_->sent(next_ % kSlots, now_);
+      transmit(next_ % kSlots, false);
+    }
+  }
+  void transmit(uint32_t slot, bool again) {
+    idle_at_ = std::max(idle_at_, now_);
+    const double waits = std::chrono::duration<double>(idle_at_ - now_).count() * path_.rate;
+    if (waits + kPacket > path_.queue) {
+      dropped_ += 1;
+      return;
+    }
+    idle_at_ += ticks(kPacket / path_.rate);
+    flights_.push_back({slot, again, idle_at_ + ticks(path_.delay)});
+  }
+  void take(const Flight& flight) {
+    if (!uplink_->awaits(flight.slot)) return;
+    uplink_->answered(flight.slot, {true, flight.again, kPacket}, now_);
+    answered_ += 1;
+  }
+
+  Uplink* uplink_;
+  Path path_;
+  TimePoint now_{std::chrono::hours(1)};
+  TimePoint idle_at_;
+  std::deque<Flight> flights_;
+  uint32_t first_ = 0;  // positions
+  uint32_t next_ = 0;
+  uint64_t answered_ = 0;
+  uint64_t dropped_ = 0;
+};
 
 class UplinkTest : public testing::Test {
  protected:
@@ -46,7 +120,7 @@ class UplinkTest : public testing::Test {
     return std::chrono::duration<double, std::milli>(uplink_.next_deadline() - now_).count();
   }
 
-  Uplink uplink_{kSlots};
+  Uplink uplink_{kSlots, kPacket};
   Clock::time_point now_{std::chrono::hours(1)};
 };
 
@@ -184,6 +258,65 @@ TEST_F(UplinkTest, StopForgetsWhatIsInFlight) {
   EXPECT_EQ(uplink_.due(now_), Slots{});
 }
 
+TEST_F(UplinkTest, SwitchWithoutAParentDoesNotLimitItsRanks) {
+  EXPECT_EQ(uplink_.window(), kSlots);
+  send(0, 1);
+  EXPECT_EQ(uplink_.window(), 64U);
+}
+
+TEST_F(UplinkTest, WindowFollowsTheRateOfTheLink) {
+  Link link(&uplink_, {25e6, 0.002, 2e9});
+  link.run(4);
+  // Twice the bytes of a millisecond for the hosts and the link's 2.3.
+  EXPECT_GE(uplink_.window(), 2 * 25e6 * 0.003 / kPacket);
+  EXPECT_LE(uplink_.window(), 2 * 25e6 * 0.0045 / kPacket);
+}
+
+// The whole pool would be eight times the queue.
+TEST_F(UplinkTest, ShallowQueueDoesNotOverflow) {
+  Link link(&uplink_, {25e6, 0.0002, 250e3});
+  link.run(1);  // the first window, which knows nothing of the path yet, is too large
+  const uint64_t before = link.answered();
+  const uint64_t dropped = link.dropped();
+  link.run(4);
+  EXPECT_EQ(link.dropped(), dropped);
+  EXPECT_GE(static_cast<double>(link.answered() - before) * kPacket, 0.95 * 4 * 25e6);
+}
+
+// A lossy tree would otherwise work with the smallest window.
+TEST_F(UplinkTest, OneLossInFourIsTolerated) {
+  send(0, 64);
+  pass(100);
+  answer(0, 16, kOwnAgain);
+  answer(16, 64);
+  EXPECT_EQ(uplink_.window(), 128U);
+}
+
+TEST_F(UplinkTest, MoreLossesShrinkTheWindow) {
+  send(0, 64);
+  pass(100);
+  answer(0, 17, kOwnAgain);
+  answer(17, 64);
+  EXPECT_EQ(uplink_.window(), 32U);
+}
+
+TEST_F(UplinkTest, LossesOfOtherSwitchesDoNot) {
+  send(0, 64);
+  pass(100);
+  answer(0, 64, {false, true, kPacket});
+  EXPECT_EQ(uplink_.window(), 128U);
+}
+
+// Half a window of later answers shows the loss: more may not come before it is repaired.
+TEST_F(UplinkTest, OvertakenContributionOfASmallWindowIsRepeated) {
+  send(0, 64);
+  ASSERT_EQ(uplink_.window(), 64U);
+  answer(1, 33);
+  EXPECT_EQ(uplink_.due(now_), Slots{});
+  answer(33, 34);
+  EXPECT_EQ(uplink_.due(now_), Slots{0});
+}
+
 // A pool over a path that loses a fifth of the contributions: each is answered in the end, by timeouts alone if need
 // be.
 TEST_F(UplinkTest, EverySlotIsAnsweredOverALossyPath) {
@@ -205,7 +338,7 @@ TEST_F(UplinkTest, EverySlotIsAnsweredOverALossyPath) {
       ASSERT_LT(now_, end);
       pass(0.5);
       for (const uint32_t slot : std::exchange(arrived, {})) {
-        if (missing.erase(slot) == 1) uplink_.answered(slot, {true, again}, now_);
+        if (missing.erase(slot) == 1) uplink_.answered(slot, {true, again, kPacket}, now_);
       }
       again = true;
       for (const uint32_t slot : uplink_.due(now_)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "native/kernels/accumulate.h"
@@ -46,10 +47,10 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
 ShmConnection::~ShmConnection() { close(doorbell_); }
 
 bool ShmConnection::submissions_wait() const {
-  return !broken_ && !slots_.frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
+  return serves() && control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
-bool ShmConnection::take(wire::Header* header) {
+bool ShmConnection::take_submission() {
   if (!submissions_wait()) return false;
   const uint32_t waiting = control().submitted.load(std::memory_order_acquire) - submitted_;
   const uint16_t slot = channel_.submission(submitted_);
@@ -57,10 +58,18 @@ bool ShmConnection::take(wire::Header* header) {
     broken_ = true;
     return false;
   }
-  slots_.send(slot);
   submitted_ += 1;
+  return true;
+}
+
+bool ShmConnection::take(wire::Header* header) {
+  if (!serves()) return false;
+  const uint32_t window = job_->uplink().window();
+  std::optional<uint32_t> slot = slots_.send_next(window);
+  while (!slot && take_submission()) slot = slots_.send_next(window);
+  if (!slot) return false;
   count(control().server.position);
-  *header = slots_.header(slot);
+  *header = slots_.header(*slot);
   count_sent(*header);
   return true;
 }
@@ -87,12 +96,15 @@ void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
     count(control().server.ignored);
     return;
   }
-  if ((result.flags & wire::flag::without_values) == 0 && !job_->has_result(rank_.worker, result)) {
+  const bool has_values = (result.flags & wire::flag::without_values) == 0;
+  if (has_values && !job_->has_result(rank_.worker, result)) {
     std::memcpy(channel_.contribution(slot), words, rank_.job.values * sizeof(uint32_t));
   }
   if (job_->uplink().awaits(slot)) {
     const bool retransmission = (result.flags & wire::flag::retransmission) != 0;
-    job_->uplink().answered(slot, {result.worker != wire::tree::no_rank, retransmission}, Clock::now());
+    const uint64_t bytes =
+        wire::protocol::header_bytes + (has_values ? uint64_t{rank_.job.values} * sizeof(uint32_t) : 0);
+    job_->uplink().answered(slot, {result.worker != wire::tree::no_rank, retransmission, bytes}, Clock::now());
   }
   channel_.result_tickets()[slot] = slots_.complete(slot, result);
   channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(slot);

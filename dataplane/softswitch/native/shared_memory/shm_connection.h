@@ -47,9 +47,14 @@ class ShmConnection {
 
   // Returns whether the submission ring is not empty.
   bool submissions_wait() const;
-  // Takes one slot out of the submission ring and sets `header` to the header that its packet would have. Returns false
-  // if the ring is empty or the entry is invalid; a process that writes an invalid entry is not served any more.
+  // Takes one submitted slot that the window of the job's uplink allows, and sets `header` to the header that its
+  // packet would have. Returns false if there is none, or if an entry of the submission ring is invalid; a process that
+  // writes an invalid entry is not served any more.
   bool take(wire::Header* header);
+  // Returns whether slots were taken out of the submission ring that the window did not allow at that time.
+  bool holds_back() const { return slots_.queued() != 0; }
+  // Returns whether the window allows one of these now.
+  bool may_send() { return serves() && slots_.may_send(job_->uplink().window()); }
   // Returns whether the rank waits for no result. Then every unfinished sum of its job waits for this rank.
   bool has_nothing_in_flight() const { return slots_.in_flight() == 0; }
 
@@ -94,6 +99,10 @@ class ShmConnection {
   wire::Header repeated(uint32_t slot);
 
  private:
+  // Returns whether contributions of the rank may be begun.
+  bool serves() const { return !broken_ && !slots_.frozen(); }
+  // Moves one entry of the submission ring to the queue. Returns false if there is none, or if it is invalid.
+  bool take_submission();
   Clock::duration retransmission_timeout() const;
   void count_sent(const wire::Header& header);
   static void count(std::atomic<uint64_t>& counter) {

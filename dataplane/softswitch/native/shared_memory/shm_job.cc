@@ -15,7 +15,7 @@ ShmJob::ShmJob(const ShmJobKey& key, bool streaming)
     : key_(key),
       streaming_(streaming),
       stride_(channel::Channel::payload_stride(key.values)),
-      uplink_(key.slots),
+      uplink_(key.slots, wire::protocol::header_bytes + uint64_t{key.values} * sizeof(uint32_t)),
       results_(2 * size_t{key.slots}) {}
 
 bool ShmJob::has_result(uint8_t rank, const wire::Header& result) {

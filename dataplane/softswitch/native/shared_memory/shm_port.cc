@@ -86,7 +86,7 @@ void ShmPort::publish(bool nothing_left, std::vector<channel::ChannelControl*>* 
 void ShmPort::wake_for_sums() {
   if (!sums_.any_wait()) return;
   const auto idle = std::find_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->asleep(); });
-  if (idle != workers_.end()) (*idle)->wake_for_sums();
+  if (idle != workers_.end()) (*idle)->wake_asleep();
 }
 
 void ShmPort::begin_turn(Pipeline* pipeline, Clock::time_point now) {
@@ -166,7 +166,9 @@ void ShmPort::complete(ShmConnection* connection, const uint8_t* header, const u
   const Uplink& uplink = connection->job().uplink();
   const Clock::time_point deadline = uplink.next_deadline();
   connection->complete(wire::load_header(header), words);
-  if (uplink.next_deadline() < deadline) worker_of(connection->rank()).wake();  // it may sleep until the later one
+  ShmWorker& worker = worker_of(connection->rank());
+  if (uplink.next_deadline() < deadline) worker.wake();                   // it may sleep until the later one
+  if (worker.asleep() && connection->holds_back()) worker.wake_asleep();  // the window may have moved on
 }
 
 }  // namespace switchml::soft

@@ -61,7 +61,7 @@ void ShmWorker::run_all() {
   if (!made_.empty()) wake();
 }
 
-void ShmWorker::wake_for_sums() {
+void ShmWorker::wake_asleep() {
   asleep_ = false;
   wake();
 }
@@ -130,6 +130,7 @@ bool ShmWorker::serve(Pipeline* pipeline) {
   bool any = false;
   unsigned taken = 0;
   for (const auto& [number, connection] : connections_) {
+    connection->job().uplink().end_batch(now);
     wire::Header header;
     while (taken < kTakenPerTurn * connections_.size() && connection->take(&header)) {
       any = true;
@@ -204,8 +205,10 @@ bool ShmWorker::prepare_sleep() {
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return std::none_of(connections_.begin(), connections_.end(),
-                      [](const auto& each) { return each.second->expects_ring() && each.second->submissions_wait(); });
+  return std::none_of(connections_.begin(), connections_.end(), [](const auto& each) {
+    ShmConnection& connection = *each.second;
+    return (connection.expects_ring() && connection.submissions_wait()) || connection.may_send();
+  });
 }
 
 // A slot's result cannot come before every rank has contributed to it. So if a rank has nothing in flight, no result of

@@ -56,7 +56,8 @@ class ShmWorker {
 
   // In a data thread's turn: returns whether the worker sleeps and was not woken yet.
   bool asleep() const { return asleep_; }
-  void wake_for_sums();
+  // In a data thread's turn: wakes the worker. Precondition: asleep().
+  void wake_asleep();
   // In a control operation: makes all waiting sums.
   void run_all();
   // In a control operation: forgets the sums that it has made.
@@ -75,7 +76,7 @@ class ShmWorker {
   // Wakes the ranks in sleepers_, which the turn has collected; values_ must be held.
   void wake_sleepers();
   // Tells the ranks when they must ring, and wakes those that have results. Returns false if a slot was submitted
-  // during this call: then the thread must not sleep.
+  // during this call, or results have let a window move on: then the thread must not sleep.
   bool prepare_sleep();
   // Returns a rank without which no result of the job can come, or null.
   const ShmConnection* awaited_of(ShmJob* job) const;

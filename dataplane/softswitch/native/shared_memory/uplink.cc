@@ -12,13 +12,18 @@ constexpr uint64_t kReorderingThreshold = 64;
 // two more, so that a lost pool is repeated in a few rounds.
 constexpr uint32_t kAgainPerTimeout = 2;
 constexpr uint32_t kAgainPerAnswer = 2;
+// The losses of all links of a tree, up and down, add up: with an agent's tolerance a few percent on each would keep
+// the window at its smallest, in which each lost retransmission waits for a timeout. A queue that overflows before the
+// delay is known loses more than this.
+constexpr uint32_t kAnswersPerLoss = 4;
 
 }  // namespace
 
-Uplink::Uplink(uint32_t slots)
+Uplink::Uplink(uint32_t slots, uint64_t packet_bytes)
     : flights_(slots),
       threshold_(std::min<uint64_t>(kReorderingThreshold, slots / 2 + 1)),
-      lowest_threshold_(threshold_) {}
+      lowest_threshold_(threshold_),
+      window_(slots, static_cast<double>(packet_bytes), static_cast<double>(packet_bytes), kAnswersPerLoss) {}
 
 Uplink::Clock::time_point Uplink::deadline_after(Clock::time_point now) const {
   return now + std::chrono::duration_cast<Clock::duration>(round_trip_.timeout(timeouts_));
@@ -27,7 +32,7 @@ Uplink::Clock::time_point Uplink::deadline_after(Clock::time_point now) const {
 void Uplink::transmit(uint32_t slot, Clock::time_point now) {
   Flight& flight = flights_[slot];
   flight.number = ++last_number_;
-  flight.time = now;
+  flight.departure = window_.departure(now);
   order_.push_back({flight.number, slot});
 }
 
@@ -41,8 +46,9 @@ void Uplink::sent(uint32_t slot, Clock::time_point now) {
 void Uplink::answered(uint32_t slot, const Answer& answer, Clock::time_point now) {
   Flight& flight = flights_[slot];
   const bool sent_once = !flight.timed_out && !flight.fast_retransmitted;
+  window_.take({answer.bytes, flight.departure, sent_once, answer.completed_here, answer.retransmission}, now);
   if (sent_once) {
-    if (answer.completed_here) round_trip_.sample(now - flight.time);
+    if (answer.completed_here) round_trip_.sample(now - flight.departure.time);
     highest_answered_ = std::max(highest_answered_, flight.number);
   } else if (answer.retransmission) {
     credit_ += kAgainPerAnswer;
@@ -81,10 +87,12 @@ void Uplink::send_again(uint32_t slot, Clock::time_point now) {
 }
 
 void Uplink::find_overtaken(Clock::time_point now) {
+  const uint64_t raised = threshold_ / lowest_threshold_;
+  const uint64_t threshold = std::min(threshold_, raised * (window_.size() / 2 + 1));
   for (; !order_.empty(); order_.pop_front()) {
     const Transmission oldest = order_.front();
     if (!in_flight(oldest)) continue;
-    if (oldest.number + threshold_ > highest_answered_) return;
+    if (oldest.number + threshold > highest_answered_) return;
     flights_[oldest.slot].fast_retransmitted = true;
     send_again(oldest.slot, now);
   }
@@ -100,7 +108,7 @@ void Uplink::find_timed_out(Clock::time_point now) {
   for (; credit_ > 0 && !order_.empty(); order_.pop_front()) {
     const Transmission oldest = order_.front();
     if (!in_flight(oldest)) continue;
-    if (flights_[oldest.slot].time >= last_timeout_) return;
+    if (flights_[oldest.slot].departure.time >= last_timeout_) return;
     flights_[oldest.slot].timed_out = true;
     send_again(oldest.slot, now);
     credit_ -= 1;

@@ -7,13 +7,19 @@
 #include <vector>
 
 #include "native/runtime/round_trip.h"
+#include "native/runtime/send_window.h"
 
 namespace switchml::soft {
 
 // The agent of a rank that sends packets also retransmits them, and then the switch repeats its own contribution. Ranks
 // that share memory with the switch have no packets that could be lost, so the switch itself must notice that its
-// contribution, or the RESULT that answers it, is lost. The caller gives the time. Slots are numbered from 0 within the
-// job's pool.
+// contribution, or the RESULT that answers it, is lost. For the same reason it must not send more than the path to the
+// parent can take. The caller gives the time. Slots are numbered from 0 within the job's pool.
+//
+// The window limits what the ranks contribute, not what the switch sends: each rank contributes to the stream positions
+// in its own window (SenderSlots::send_next), and a sum leaves as soon as it is complete. So all leaves send the sums
+// that ranks of other leaves wait for in the order of the stream, and no sum is held back that a repeated contribution
+// could release.
 class Uplink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,9 +27,11 @@ class Uplink {
   struct Answer {
     bool completed_here = false;  // the phase was complete with this switch's contribution, not with another one
     bool retransmission = false;  // the contribution that it answers was one, of this switch or of another one
+    uint64_t bytes = 0;           // of the RESULT
   };
 
-  explicit Uplink(uint32_t slots);
+  // `packet_bytes` is the size of a packet with values.
+  Uplink(uint32_t slots, uint64_t packet_bytes);
 
   // Called when the contribution of a slot has been sent for the first time in a phase.
   void sent(uint32_t slot, Clock::time_point now);
@@ -35,15 +43,19 @@ class Uplink {
   const std::vector<uint32_t>& due(Clock::time_point now);
   // The time at which due() must be called even if nothing happens; Clock::time_point::max() for never.
   Clock::time_point next_deadline() const { return next_deadline_; }
+  // Called after answers that came together, before ranks contribute more.
+  void end_batch(Clock::time_point now) { window_.end_batch(now); }
+  // The size of each rank's window. A switch without a parent sends no sums, and does not limit its ranks.
+  uint32_t window() const { return last_number_ == 0 ? static_cast<uint32_t>(flights_.size()) : window_.size(); }
   // Forgets all slots in flight, at the end of the epoch.
   void stop();
 
  private:
   struct Flight {
-    uint64_t number = 0;  // of its last transmission, from 1; 0 if it is not in flight
-    Clock::time_point time;
-    bool timed_out = false;           // sent again after a timeout
-    bool fast_retransmitted = false;  // sent again because later contributions were answered
+    uint64_t number = 0;                       // of its last transmission, from 1; 0 if it is not in flight
+    runtime::DelayBound::Departure departure;  // of its last transmission
+    bool timed_out = false;                    // sent again after a timeout
+    bool fast_retransmitted = false;           // sent again because later contributions were answered
   };
   struct Transmission {
     uint64_t number;
@@ -67,10 +79,11 @@ class Uplink {
   uint64_t last_number_ = 0;
   uint64_t highest_answered_ = 0;  // number, of contributions sent once
 
-  uint64_t threshold_;  // answers to later contributions that indicate a loss
+  uint64_t threshold_;  // answers to later contributions that indicate a loss, while the window is the pool
   uint64_t lowest_threshold_;
   uint64_t threshold_raised_at_ = 0;  // last number at that time: older transmissions do not raise it again
 
+  runtime::SendWindow window_;
   runtime::RoundTrip round_trip_;
   unsigned timeouts_ = 0;           // consecutive, without an answer between them
   Clock::time_point last_timeout_;  // contributions sent before it may be lost

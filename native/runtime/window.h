@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace switchml::agent {
+namespace switchml::runtime {
 
 // The window is adapted once per round, a window's worth of results. Only losses of this rank's own packets count: the
 // slots that it completed, or whose result it got again, by a retransmission. Waiting for a straggler is not a loss.
@@ -13,7 +13,11 @@ namespace switchml::agent {
 // a queue that overflows loses far more.
 class Window {
  public:
-  explicit Window(uint32_t pool) : pool_(pool), size_(std::min(pool, kInitial)) {}
+  // More than one loss in `tolerated` results shrinks the window.
+  static constexpr uint32_t kTolerated = 16;
+
+  explicit Window(uint32_t pool, uint32_t tolerated = kTolerated)
+      : pool_(pool), tolerated_(tolerated), size_(std::min(pool, kInitial)) {}
 
   uint32_t size() const { return std::min(size_, bound_); }
   // Bounds the window from now on; the bound is that of DelayBound.
@@ -26,7 +30,7 @@ class Window {
     if (results_ < size() || (!slow_start_ && results_ < kFewest)) {
       return;
     }
-    if (losses_ * kTolerated > results_ && losses_ >= kFewestLosses) {
+    if (losses_ * tolerated_ > results_ && losses_ >= kFewestLosses) {
       size_ = std::max(size() / 2, std::min(pool_, kSmallest));
       slow_start_ = false;
     } else {
@@ -41,9 +45,9 @@ class Window {
   static constexpr uint32_t kSmallest = 4;
   static constexpr uint32_t kFewest = 128;  // results of a round; with fewer, the share of losses would be too random
   static constexpr uint32_t kFewestLosses = 4;
-  static constexpr uint32_t kTolerated = 16;  // more than one loss in this number of results shrinks the window
 
   uint32_t pool_;
+  uint32_t tolerated_;
   uint32_t size_;
   uint32_t bound_ = UINT32_MAX;
   uint32_t results_ = 0;
@@ -51,4 +55,4 @@ class Window {
   bool slow_start_ = true;
 };
 
-}  // namespace switchml::agent
+}  // namespace switchml::runtime

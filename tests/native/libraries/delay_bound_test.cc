@@ -1,5 +1,5 @@
 // A sender on a simulated path: a link with a queue, and a delay after it.
-#include "host_agent/native/delay_bound.h"
+#include "native/runtime/delay_bound.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <deque>
 #include <limits>
 
-#include "host_agent/native/window.h"
+#include "native/runtime/window.h"
 
-namespace switchml::agent {
+namespace switchml::runtime {
 namespace {
 
 using Seconds = DelayBound::Duration;
@@ -235,4 +235,4 @@ TEST(DelayBound, LossesOfAShortQueueShrinkTheWindow) {
 }
 
 }  // namespace
-}  // namespace switchml::agent
+}  // namespace switchml::runtime

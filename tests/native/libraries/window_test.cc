@@ -1,8 +1,8 @@
-#include "host_agent/native/window.h"
+#include "native/runtime/window.h"
 
 #include <gtest/gtest.h>
 
-namespace switchml::agent {
+namespace switchml::runtime {
 namespace {
 
 // Handles results, `lost` of them with a loss.
@@ -113,4 +113,4 @@ TEST(Window, LossesHalveWhatCouldBeInFlight) {
 }
 
 }  // namespace
-}  // namespace switchml::agent
+}  // namespace switchml::runtime

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace switchml::agent {
+namespace switchml::runtime {
 
 // The estimates are those of BBR (Cardwell et al., 2017): the bound is gain x delivered rate x minimum round-trip time
 // of path and hosts, plus the largest burst in which results came. The caller gives the time.
@@ -154,4 +154,4 @@ class DelayBound {
   TimePoint burst_began_;
 };
 
-}  // namespace switchml::agent
+}  // namespace switchml::runtime
