@@ -16,6 +16,7 @@ import torch
 
 from switchml.torch.compression import Compressor, FromLeader, Gather, Outcome, Place, Sum
 from switchml.torch.compression.compressor import next_of
+from switchml.torch.compression.rotations import hadamard
 
 Arrays = list[np.ndarray]
 Result = tuple[np.ndarray, "Arrays | None"]
@@ -62,6 +63,35 @@ def qsgd(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
         for x, place in zip(gradients, places, strict=True)
     ]
     return np.sum(levels, 0, dtype=F) * unit / F(len(levels)), [level * unit for level in levels]
+
+
+def butterflies(rows: np.ndarray) -> np.ndarray:
+    """Return the Walsh-Hadamard transform of integers, one factor of 2 at a time."""
+    whole, step = rows.astype(np.int64), 1
+    while step < rows.shape[1]:
+        pairs = whole.reshape(len(rows), -1, 2, step)
+        whole = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).reshape(rows.shape)
+        step *= 2
+    return whole
+
+
+def thc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    elements, most = len(gradients[0]), 127 // len(gradients)
+    block = min(method.block, 2 ** math.ceil(math.log2(elements)))
+    signs = torch.randint(0, 2, (block,), generator=places[0].shared_generator()).numpy().astype(F) * 2 - 1
+    # The same order of additions in the way there; the way back is exact.
+    rotated = [hadamard(torch.from_numpy(blocks(x, block) * signs)).numpy() for x in gradients]
+    unit = np.max([np.abs(x).max(1) for x in rotated], 0)[:, None] / F(most)
+    shares = [x * divided(np.ones_like(unit), unit) for x in rotated]
+    levels = [
+        np.clip(np.floor(x + noise(place, x.size).reshape(x.shape)), -most, most)
+        for x, place in zip(shares, places, strict=True)
+    ]
+
+    def back(total: np.ndarray) -> np.ndarray:
+        return ((butterflies(total) * (signs * (unit / F(block))).astype(np.float64)).reshape(-1)[:elements]).astype(F)
+
+    return back(np.sum(levels, 0)) / F(len(levels)), [back(level) for level in levels]
 
 
 def sign(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
@@ -184,18 +214,23 @@ def adaq(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return in_turn(owns)
 
 
+def fitted(x: np.ndarray, method: Compressor) -> np.ndarray:
+    size = np.abs(x)
+    tail = size[size > 0]
+    share = method.density * len(x) / len(tail)
+    limit = -tail.mean(dtype=np.float64) * np.log(0.25 if method.stages == 2 else share)
+    if method.stages == 2:
+        tail = tail[tail > F(limit)]
+        limit = tail.min() - (tail.mean(dtype=np.float64) - tail.min()) * np.log(share / 0.25)
+    return size > F(limit)
+
+
 def sidco(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
-    masks = []
-    for x in gradients:
-        size = np.abs(x)
-        tail = size[size > 0]
-        share = method.density * len(x) / len(tail)
-        limit = -tail.mean(dtype=np.float64) * np.log(0.25 if method.stages == 2 else share)
-        if method.stages == 2:
-            tail = tail[tail > F(limit)]
-            limit = tail.min() - (tail.mean(dtype=np.float64) - tail.min()) * np.log(share / 0.25)
-        masks.append(size > F(limit))
-    return selected(gradients, masks)
+    return selected(gradients, [fitted(x, method) for x in gradients])
+
+
+def shared_sidco(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    return at(np.nonzero(fitted(gradients[places[0].step % len(gradients)], method))[0], gradients)
 
 
 def inceptionn(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
@@ -226,9 +261,11 @@ def sketchml(gradients: Arrays, places: list[Place], method: Compressor) -> Resu
 REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "none": mean,
     "lanes": lanes,
+    "delay_control": lanes,
     "int8": int8,
     "qsgd": qsgd,
     "terngrad": qsgd,
+    "thc": thc,
     "signsgd": sign,
     "signum": sign,
     "efsign": efsign,
@@ -241,6 +278,7 @@ REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "dgc": dgc,
     "adaq": adaq,
     "sidco": sidco,
+    "shared_sidco": shared_sidco,
     "hard_threshold": threshold,
     "inceptionn": inceptionn,
     "sketchml": sketchml,

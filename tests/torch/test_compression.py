@@ -37,18 +37,22 @@ CASES: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "lanes-16": ("lanes", {"bits": 16}, lanes(16, ELEMENTS + 1)),
     "lanes-16-nearest": ("lanes", {"bits": 16, "rounding": "nearest"}, lanes(16, ELEMENTS + 1)),
     "lanes-8": ("lanes", {"bits": 8}, lanes(8, ELEMENTS + 1)),
+    "delay_control": ("delay_control", {}, None),  # rank 0 sends the word
     "int8": ("int8", {}, 4 * (blocks(256) + 1) + lanes(8, ELEMENTS)),
     "qsgd": ("qsgd", {}, 4 * (blocks(128) + 1) + lanes(16, ELEMENTS)),
     "qsgd-15": ("qsgd", {"levels": 15, "norm": "max"}, 4 * (blocks(128) + 1) + lanes(8, ELEMENTS)),
     "qsgd-100000": ("qsgd", {"levels": 100_000, "block": 1000}, 4 * (blocks(1000) + 1) + 4 * ELEMENTS),
     "terngrad": ("terngrad", {}, 4 * (blocks(128) + 1) + lanes(8, ELEMENTS)),
     "terngrad-clip": ("terngrad", {"clip": 2.5}, 4 * (blocks(128) + 1) + lanes(8, ELEMENTS)),
+    "thc": ("thc", {}, 4 * (blocks(1024) + 1) + 1024 * blocks(1024)),
+    "thc-65536": ("thc", {"block": 65536}, 4 * (1 + 1) + 8192),  # one block of the next power of two
     "signsgd": ("signsgd", {}, lanes(8, ELEMENTS + 1)),
     "signum": ("signum", {}, lanes(8, ELEMENTS + 1)),
     "efsign": ("efsign", {}, 4 * 2 + lanes(8, ELEMENTS)),
     "randomk": ("randomk", {"density": 0.1}, 4 * (ELEMENTS // 10 + 1)),
     "randomk-unbiased": ("randomk", {"density": 0.1, "unbiased": True}, 4 * (ELEMENTS // 10 + 1)),
     "shared_topk": ("shared_topk", {"density": 0.02}, None),  # the leader sends places too
+    "shared_sidco": ("shared_sidco", {"density": 0.02, "stages": 2}, None),
     "block_topk": ("block_topk", {"density": 0.2, "block": 64}, None),
     "onebit": ("onebit", {}, words(-(-ELEMENTS // 8) + 8 + 1)),
     "topk": ("topk", {"density": 0.02}, words(8 * (ELEMENTS // 50) + 1)),
@@ -76,9 +80,9 @@ def place_of(rank: int, size: int = SIZE) -> Place:
     return Place("layer.weight", STEP, rank, size, seed=3)
 
 
-def two_rounds() -> Exchange:
+def three_rounds() -> Exchange:
     """Return an exchange that all methods can use: none has more rounds."""
-    return Exchange(by_name("qsgd"), timeout=60.0)
+    return Exchange(by_name("shared_sidco"), timeout=60.0)
 
 
 def exchanged(
@@ -92,7 +96,7 @@ def exchanged(
 def all_methods(rank: int) -> dict[str, tuple[bytes, bytes | None, int]]:
     """Return the average, the own gradient and the bytes sent, of each case."""
     found = {}
-    exchange = two_rounds()
+    exchange = three_rounds()
     for case, (name, options, _) in CASES.items():
         before = switchml.torch.statistics()
         gradient = gradient_of(rank)
@@ -132,7 +136,7 @@ def test_all_ranks_end_with_the_reference(outcomes: list[dict], case: str) -> No
     largest = max(float(np.abs(x).max()) for x in gradients)
     # Sums of integers and of gathered values are exact; those of floats have the bound of the lanes.
     tolerance = {"none": 2e-9, "lanes-16": 2e-4, "lanes-16-nearest": 1e-4, "lanes-8": 0.05}.get(case, 0.0)
-    if name in ("randomk", "shared_topk", "block_topk"):
+    if name in ("delay_control", "randomk", "shared_topk", "shared_sidco", "block_topk"):
         tolerance = 1e-8
     np.testing.assert_allclose(floats(got[0][0]), average, rtol=2e-7, atol=tolerance * largest)
     for rank in range(SIZE):
@@ -151,6 +155,11 @@ def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
     kept = ELEMENTS // 50
     sent = {case: [found[case][2] for found in outcomes] for case in CASES}
     assert sent["shared_topk"] == [4 * (kept + 1) + (4 * kept if rank == STEP % SIZE else 0) for rank in range(SIZE)]
+    assert sent["delay_control"] == [4 * (ELEMENTS + 1) + (4 if rank == 0 else 0) for rank in range(SIZE)]
+    counts = [int(np.count_nonzero(floats(found["shared_sidco"][1]))) for found in outcomes]
+    chosen = counts[STEP % SIZE]  # other ranks may have zeros there
+    leading = [4 * (1 + chosen) if rank == STEP % SIZE else 0 for rank in range(SIZE)]
+    assert sent["shared_sidco"] == [4 * (chosen + 1) + extra for extra in leading]
     for case in ("threshold", "dgc", "sidco", "sidco-2", "hard_threshold"):
         counts = [int(np.count_nonzero(floats(found[case][1]))) for found in outcomes]
         assert sent[case] == [4 * 2 + 8 * max(counts)] * SIZE
@@ -159,3 +168,35 @@ def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
     for found in outcomes:
         assert found["block_topk"][2] < 4 * ELEMENTS  # blocks of zeros are not sent
         assert found["inceptionn"][2] < 3 * ELEMENTS
+
+
+def inputs_of(rank: int, elements: int) -> dict[str, torch.Tensor]:
+    """Return gradients that are even, that have heavy tails, and that have one large element among 4096."""
+    random = np.random.default_rng(rank)
+    gauss = random.standard_normal(elements)
+    outlier = gauss.copy()
+    outlier[7::4096] = 1000
+    found = {"Gauss": gauss, "Student-3": random.standard_t(3, elements), "outlier": outlier}
+    return {name: torch.from_numpy(values.astype(np.float32)) for name, values in found.items()}
+
+
+def rotated_and_plain(rank: int, size: int, elements: int) -> dict[str, tuple[float, float]]:
+    """Return the relative errors of averages of rotated blocks, and of plain lanes of 8 bits, by the kind of input."""
+    exchange, found = three_rounds(), {}
+    for name, gradient in inputs_of(rank, elements).items():
+        exact = torch.stack([inputs_of(other, elements)[name].double() for other in range(size)]).mean(0)
+        errors = []
+        for method in (by_name("thc"), by_name("lanes", bits=8)):
+            outcome = exchanged(exchange, method, gradient, place_of(rank, size))
+            assert outcome is not None
+            errors.append(float((outcome.average - exact).norm() / exact.norm()))
+        found[name] = (errors[0], errors[1])
+    return found
+
+
+def test_a_rotation_helps_where_elements_differ_in_size(ranks: Ranks) -> None:
+    for found in ranks.run(4, rotated_and_plain, 4, 1 << 16):
+        ratios = {name: rotated / plain for name, (rotated, plain) in found.items()}
+        assert 0.4 < ratios["Gauss"] < 1.1  # a unit that is not a power of two; the rotation itself gains nothing
+        assert ratios["Student-3"] < 0.5
+        assert ratios["outlier"] < 0.3

@@ -32,7 +32,8 @@ from switchml.torch.compression.table import memory_for
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compression.md"
 PLACE = Place("weight", 5, 0, 1, seed=9)
-SPARSIFIERS = ("randomk", "shared_topk", "block_topk", "topk", "threshold", "dgc", "sidco", "hard_threshold")
+SPARSIFIERS = ("randomk", "shared_topk", "block_topk", "topk", "threshold", "dgc", "sidco")
+SPARSIFIERS += ("shared_sidco", "hard_threshold")
 
 
 def gradients_of(size: int, elements: int = 3000) -> list[torch.Tensor]:
@@ -45,6 +46,7 @@ def gradients_of(size: int, elements: int = 3000) -> list[torch.Tensor]:
         by_name("qsgd"),
         by_name("qsgd", levels=3, norm="max", block=64),
         by_name("terngrad"),
+        by_name("thc", block=64),
         by_name("randomk", density=0.25, unbiased=True),
     ],
     ids=repr,
@@ -56,7 +58,7 @@ def test_the_mean_of_many_results_of_an_unbiased_method_is_the_gradient(method: 
     results = outcome.average.view(repeats, -1).double()
     error = (results.mean(0) - pattern).abs()
     assert bool((error <= 4 * results.std(0) / repeats**0.5 + 1e-6).all())
-    assert float(results.std(0).max()) > 0.01  # they are random
+    assert float(results.std(0).max()) > 0.003  # they are random
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -151,6 +153,11 @@ def test_which_memory_a_method_has() -> None:
         ("qsgd", {"norm": "l1"}, ValueError, "norm is 'l1'"),
         ("qsgd", {"block": 0}, ValueError, "block is 0"),
         ("terngrad", {"clip": -1}, ValueError, "clip is -1"),
+        ("thc", {"block": 1000}, ValueError, "block is 1000; it must be a power of two from 1 to 65536"),
+        ("thc", {"block": 0}, ValueError, "block is 0"),
+        ("thc", {"block": 1 << 17}, ValueError, "block is 131072"),
+        ("delay_control", {"target": 0}, ValueError, "target is 0"),
+        ("delay_control", {"least_bits": 4}, ValueError, "least_bits is 4; it must be 16 or 8"),
         ("threshold", {"threshold": 0}, ValueError, "threshold is 0"),
         ("inceptionn", {"error_bound": 1}, ValueError, "error_bound is 1"),
         ("sketchml", {"quantiles": 257}, ValueError, "quantiles is 257"),
@@ -167,7 +174,7 @@ def test_sums_that_do_not_fit_are_refused() -> None:
     by_name("qsgd", levels=2**28 - 1).check(8)
     with pytest.raises(ValueError, match="qsgd: sums of integers up to 268435456 over 8 ranks do not fit"):
         by_name("qsgd", levels=2**28).check(8)
-    for name in ("int8", "lanes"):
+    for name in ("int8", "lanes", "thc", "delay_control"):
         with pytest.raises(ValueError, match="8 bits hold no sum of 128 ranks"):
             by_name(name, **({"bits": 8} if name == "lanes" else {})).check(128)
 

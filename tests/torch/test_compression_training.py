@@ -245,7 +245,7 @@ def test_a_gradient_that_is_not_finite_is_nan_on_all_ranks_and_changes_no_memory
 
 def alone(rank: int) -> None:
     gradient = torch.randn(1000, generator=torch.Generator().manual_seed(1))
-    exchange = Exchange(by_name("qsgd"), timeout=60.0)
+    exchange = Exchange(by_name("shared_sidco"), timeout=60.0)
     for name in switchml.torch.compression.METHODS:
         method = by_name(name)
         outcome = exchange.submit(method.rounds(gradient, Place("w", 0, 0, 1)), method.requests).wait()

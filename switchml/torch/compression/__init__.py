@@ -7,6 +7,7 @@ Methods are described by `table`, and in docs/compression.md.
 """
 
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds
+from switchml.torch.compression.control import DelayControl
 from switchml.torch.compression.exchange import Exchange
 from switchml.torch.compression.hook import CompressionState, compression_hook
 from switchml.torch.compression.memory import ErrorFeedback, Memory, MomentumCorrection, MovingAverage, NoMemory
@@ -18,6 +19,7 @@ __all__ = [
     "Average",
     "CompressionState",
     "Compressor",
+    "DelayControl",
     "ErrorFeedback",
     "Exchange",
     "FromLeader",

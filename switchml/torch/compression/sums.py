@@ -36,6 +36,7 @@ __all__ = [
     "SharedTopK",
     "Sign",
     "TernGrad",
+    "placed",
 ]
 
 
@@ -269,7 +270,7 @@ class RandomK(Compressor):
         kept = kept_elements(self.density, elements)
         places = torch.randperm(elements, generator=place.shared_generator())[:kept]
         values = gradient[places] * (elements / kept) if self.unbiased else gradient[places]
-        return _placed((yield Average(values)), values, places, elements)
+        return placed((yield Average(values)), values, places, elements)
 
     def settings(self) -> dict[str, object]:
         """Return the arguments."""
@@ -304,7 +305,7 @@ class SharedTopK(Compressor):
             chosen = torch.zeros(kept, dtype=torch.int32)
         places = (yield FromLeader(chosen, place.leader)).long()
         values = gradient[places]
-        return _placed((yield Average(values)), values, places, gradient.numel())
+        return placed((yield Average(values)), values, places, gradient.numel())
 
 
 class BlockTopK(Compressor):
@@ -360,7 +361,7 @@ def _over(x: Tensor, unit: Tensor) -> Tensor:
     return torch.where(unit > 0, x / unit, 0.0)
 
 
-def _placed(averages: Tensor, values: Tensor, places: Tensor, elements: int) -> Outcome:
+def placed(averages: Tensor, values: Tensor, places: Tensor, elements: int) -> Outcome:
     """Return the outcome whose elements at `places` are `averages` and the own `values`, and 0 elsewhere."""
     average, own = torch.zeros(elements), torch.zeros(elements)
     average[places] = averages

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from switchml.torch.compression import codes, gathers, sums, thresholds
+from switchml.torch.compression import codes, control, gathers, rotations, sums, thresholds
 from switchml.torch.compression.compressor import Compressor
 from switchml.torch.compression.memory import Memory, NoMemory, memory_of
 from switchml.torch.compression.requests import Gather
@@ -17,14 +17,17 @@ __all__ = ["METHODS", "by_name", "memory_for", "require_scatterable", "table"]
 _CLASSES: Final[Sequence[type[Compressor]]] = (
     sums.Dense,
     sums.Lanes,
+    control.DelayControl,
     sums.Int8,
     sums.Qsgd,
     sums.TernGrad,
+    rotations.Thc,
     sums.Sign,
     sums.Signum,
     sums.EFSign,
     sums.RandomK,
     sums.SharedTopK,
+    thresholds.SharedSidco,
     sums.BlockTopK,
     gathers.OneBit,
     gathers.TopK,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import torch
 from torch import Tensor
 
 from switchml.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
 from switchml.torch.compression.gathers import ThresholdV, of_selected
-from switchml.torch.compression.requests import Gather
+from switchml.torch.compression.requests import Average, FromLeader, Gather, Request
+from switchml.torch.compression.sums import placed
 
-__all__ = ["HardThreshold", "Sidco", "fitted_threshold"]
+__all__ = ["HardThreshold", "SharedSidco", "Sidco", "fitted_threshold"]
 
 Fit = Literal["exponential", "pareto", "gamma"]
 
@@ -98,7 +100,7 @@ class Sidco(Compressor):
     """
 
     name = "sidco"
-    requests = (Gather, Gather)
+    requests: ClassVar[tuple[type[Request], ...]] = (Gather, Gather)
     sent = "about 64 · density"
     per = "parameter"
     memory = "error feedback"
@@ -142,6 +144,32 @@ class Sidco(Compressor):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with these stages."""
         self._of = {name: _Stages(*values) for name, values in state.items()}
+
+
+class SharedSidco(Sidco):
+    """The elements above the threshold of one rank, which takes turns (shared Top-k by SIDCo).
+
+    The leader sends the number and the places of its elements; all ranks then send theirs at these places. The stages
+    of a rank change in the steps that it leads.
+    """
+
+    name = "shared_sidco"
+    requests = (FromLeader, FromLeader, Average)
+    sent = "about 32 · density; the leader about 64 · density"
+
+    def rounds(self, gradient: Tensor, place: Place) -> Rounds:
+        """Get number and places from the leader, then average the elements there."""
+        chosen = torch.empty(0, dtype=torch.int32)
+        leads = place.rank == place.leader
+        if leads:
+            chosen = self.selected(gradient, place.name).nonzero().flatten().to(torch.int32)
+            if not len(chosen):
+                chosen = gradient.abs().argmax().reshape(1).to(torch.int32)
+        count = int((yield FromLeader(torch.tensor([len(chosen)], dtype=torch.int32), place.leader)))
+        chosen = chosen if leads else torch.zeros(count, dtype=torch.int32)
+        places = (yield FromLeader(chosen, place.leader)).long()
+        values = gradient[places]
+        return placed((yield Average(values)), values, places, gradient.numel())
 
 
 def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit, stages: int) -> float:
