@@ -59,10 +59,10 @@ class SenderSlots {
   // changes nothing, for what no process of this release submits: a slot outside of the pool, one that the process does
   // not have, one whose phases are used up, or a position that is not in the order of the stream.
   bool submit(uint32_t slot, const Ticket& ticket);
-  // The lowest position that is queued or in flight; stream_end() if there is none.
+  // The lowest position that is queued or in flight; stream_end() if all are with the process.
   uint32_t first();
   // Takes the lowest queued contribution whose position is less than `window` beyond first(), to be sent for the first
-  // time. Returns its slot, or nothing if there is none.
+  // time. Returns its slot, or nothing if the window allows nothing.
   //
   // The window is a range of the stream that begins with the lowest position that the rank waits for. Counting packets
   // instead would not work: a slot's second phase comes after later positions, in a different order on each rank. Two
@@ -102,7 +102,7 @@ class SenderSlots {
   };
 
   bool in_stream_order(uint32_t slot, uint32_t position) const;
-  // Advances next_ to the lowest queued position. Returns false if there is none in the window.
+  // Advances next_ to the lowest queued position. Returns false if it is beyond the window.
   bool find_queued(uint32_t window);
 
   Sender sender_;

@@ -48,7 +48,7 @@ def test_bits_follow_a_link_that_gets_slower_and_faster() -> None:
 @pytest.mark.parametrize("factor", [1, 2, 4])
 @pytest.mark.parametrize("seconds", [0.46, 0.5, 0.54, 0.91, 1.0, 1.09])
 def test_bits_do_not_swing_when_no_lanes_are_just_in_time(seconds: float, factor: int) -> None:
-    """Whatever the time of 32 bits is on a steady link, there is at most one change."""
+    """Check that there is at most one change on a steady link."""
     control = Control(TARGET, list(LANE_BITS))
     control.bits = 16
     found = followed(control, lambda bits: seconds * factor * bits / 32, 60)

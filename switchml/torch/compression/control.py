@@ -1,7 +1,7 @@
 """A method that chooses the bits of lanes by the time that the network takes (delay control).
 
 DC2 (Abdelmoniem and Canini, INFOCOM 2021) couples compression with the delay of the network; its law is not public.
-What is here is our reconstruction, with the knob that costs no computing: lanes of 32, 16 or 8 bits.
+This is our reconstruction, with the knob that costs no computing: lanes of 32, 16 or 8 bits.
 """
 
 from __future__ import annotations

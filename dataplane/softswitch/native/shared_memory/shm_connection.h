@@ -48,8 +48,8 @@ class ShmConnection {
   // Returns whether the submission ring is not empty.
   bool submissions_wait() const;
   // Takes one submitted slot that the window of the job's uplink allows, and sets `header` to the header that its
-  // packet would have. Returns false if there is none, or if an entry of the submission ring is invalid; a process that
-  // writes an invalid entry is not served any more.
+  // packet would have. Returns false if the window allows nothing, or if an entry of the submission ring is invalid; a
+  // process that writes an invalid entry is not served any more.
   bool take(wire::Header* header);
   // Returns whether slots were taken out of the submission ring that the window did not allow at that time.
   bool holds_back() const { return slots_.queued() != 0; }
@@ -101,7 +101,7 @@ class ShmConnection {
  private:
   // Returns whether contributions of the rank may be begun.
   bool serves() const { return !broken_ && !slots_.frozen(); }
-  // Moves one entry of the submission ring to the queue. Returns false if there is none, or if it is invalid.
+  // Moves one entry of the submission ring to the queue. Returns false if the ring is empty or the entry invalid.
   bool take_submission();
   Clock::duration retransmission_timeout() const;
   void count_sent(const wire::Header& header);
