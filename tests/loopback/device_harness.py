@@ -133,7 +133,7 @@ def daemon(
         process.terminate()
         try:
             expected = 0 if ended_by == signal.SIGTERM else -ended_by
-            assert process.wait(DEADLINE) == expected, log.read_text()
+            assert process.wait(DEADLINE) == expected, f"exit status {process.returncode}\n{log.read_text()}"
         finally:
             process.kill()
     # The controller's log may contain one if an agent disconnects while the controller sends to it.

@@ -108,7 +108,7 @@ void DpdkDevice::take_handed_over() {
 
 void DpdkDevice::receive_burst() {
   const auto use = port_->use(index_);
-  if (!port_->started()) return;
+  if (!use) return;
   const size_t before = received_.size();
   received_.resize(kBurst);
   const auto room = static_cast<uint16_t>(kBurst - before);
@@ -263,7 +263,7 @@ void DpdkDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_
 void DpdkDevice::flush() {
   const auto use = port_->use(index_);
   size_t sent = 0;
-  while (port_->started() && sent < queue_.size()) {
+  while (use && sent < queue_.size()) {
     const auto burst = static_cast<uint16_t>(std::min(queue_.size() - sent, kBurst));
     const uint16_t taken = rte_eth_tx_burst(port_->number(), index_, &queue_[sent], burst);
     sent += taken;

@@ -15,6 +15,7 @@
 
 #include "native/net/dpdk/dpdk_device.h"
 #include "native/net/dpdk/eal.h"
+#include "native/net/dpdk/interrupt_thread.h"
 #include "native/wire/frame_headers.h"
 
 namespace switchml::net {
@@ -60,6 +61,8 @@ uint16_t find_port(const std::string& devargs) {
   if (rte_eth_dev_get_port_by_name(name.c_str(), &port) == 0) return port;
   throw std::invalid_argument("DPDK found no Ethernet port for " + devargs);
 }
+
+bool is_memif(const std::string& devargs) { return devargs.rfind("net_memif", 0) == 0; }
 
 }  // namespace
 
@@ -109,12 +112,16 @@ void DpdkPort::close() {
   closed_ = true;
   for (DpdkDevice* queue : devices_) queue->release_frames();
   free_rings();
-  rte_eth_dev_info info{};
-  rte_device* device = rte_eth_dev_info_get(port_, &info) == 0 ? info.device : nullptr;
-  rte_eth_dev_stop(port_);
-  rte_eth_dev_close(port_);
-  // After this a virtual device can be opened again under its name.
-  if (device != nullptr && on_virtual_bus_) rte_dev_remove(device);
+  {
+    const std::lock_guard<QueueLocks> lock(in_use_);
+    rte_eth_dev_info info{};
+    rte_device* device = rte_eth_dev_info_get(port_, &info) == 0 ? info.device : nullptr;
+    rte_eth_dev_stop(port_);
+    rte_eth_dev_close(port_);
+    // After this a virtual device can be opened again under its name.
+    if (device != nullptr && on_virtual_bus_) rte_dev_remove(device);
+  }
+  if (shares_memory_) InterruptThread::of_process().remove(&in_use_);
   for (DpdkDevice* queue : devices_) queue->release_regions();
   rte_mempool_free(frames_);
   rte_mempool_free(headers_);
@@ -147,8 +154,12 @@ void DpdkPort::configure(const Options& options) {
   }
   if (options.mtu != 0) require(rte_eth_dev_set_mtu(port_, mtu), name_ + " refuses an MTU of " + std::to_string(mtu));
   largest_frame_ = mtu + wire::ethernet::bytes;
-  reconnects_ = name_.rfind("net_memif", 0) == 0 && name_.find("role=server") == std::string::npos;
+  reconnects_ = is_memif(name_) && name_.find("role=server") == std::string::npos;
   if (reconnects_) await_connection();
+  if (is_memif(name_)) {
+    InterruptThread::of_process().add(&in_use_);
+    shares_memory_ = true;
+  }
   looked_at_link_ = Clock::now();
   // Not every driver can do this; those of af_packet and memif receive all frames anyway.
   if (options.promiscuous) rte_eth_promiscuous_enable(port_);
@@ -207,7 +218,7 @@ void DpdkPort::start(const rte_eth_dev_info& info, bool interrupts) {
             "cannot set up a send queue of " + name_);
   }
   if (const int error = rte_eth_dev_start(port_); error < 0) {
-    if (name_.rfind("net_memif", 0) == 0) {
+    if (is_memif(name_)) {
       throw std::invalid_argument(name_ +
                                   " cannot be started: no server listens at its socket. Start the switch, which " +
                                   "is the server, first, and give both the same socket and socket-abstract options");
@@ -256,9 +267,7 @@ void DpdkPort::look_at_link() {
     rte_eth_link link{};
     if (rte_eth_link_get_nowait(port_, &link) != 0 || link.link_status == RTE_ETH_LINK_UP) return;
   }
-  std::vector<std::unique_lock<std::mutex>> all;
-  all.reserve(in_use_.size());
-  for (std::mutex& queue : in_use_) all.emplace_back(queue);
+  const std::lock_guard<QueueLocks> lock(in_use_);
   if (started_) rte_eth_dev_stop(port_);
   started_ = rte_eth_dev_start(port_) == 0;
 }

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "native/net/dpdk/queue_locks.h"
 #include "native/net/dpdk/shared_region.h"
 #include "native/net/frame_device.h"
 
@@ -63,12 +65,13 @@ class DpdkPort {
   void add(DpdkDevice* queue) { devices_.push_back(queue); }
   void remove(DpdkDevice* queue);
 
-  // The thread of a queue holds this lock while it uses the device, which is not restarted during that time.
-  std::unique_lock<std::mutex> use(uint16_t queue) {
-    return reconnects_ ? std::unique_lock<std::mutex>(in_use_[queue]) : std::unique_lock<std::mutex>();
+  // The thread of a queue holds the result while it receives or sends; without one, it must try again later.
+  std::optional<std::unique_lock<std::mutex>> use(uint16_t queue) {
+    if (!shares_memory_) return std::unique_lock<std::mutex>();
+    auto lock = in_use_.try_lock(queue);
+    if (!lock.owns_lock() || !started_) return std::nullopt;
+    return lock;
   }
-  // Returns whether the device runs; call it while use() is held.
-  bool started() const { return started_; }
   // For the thread of queue 0: if the device must reconnect by itself and its other end is gone, tries from time to
   // time to reach it again.
   void look_at_link();
@@ -101,10 +104,11 @@ class DpdkPort {
   bool on_virtual_bus_ = false;
   bool interrupts_ = false;
   bool closed_ = false;
-  bool reconnects_ = false;  // a client of net_memif: its driver does not reconnect when its server was gone
+  bool shares_memory_ = false;  // with the process at the other end: net_memif
+  bool reconnects_ = false;     // a client of net_memif: its driver does not reconnect when its server was gone
   bool started_ = true;
   Clock::time_point looked_at_link_;
-  std::vector<std::mutex> in_use_;  // one per queue; used only if `reconnects_`
+  QueueLocks in_use_;  // only if `shares_memory_`: by the thread of each queue, or by whoever changes the connection
   rte_mempool* frames_ = nullptr;
   rte_mempool* headers_ = nullptr;
   std::vector<rte_ring*> rings_;
