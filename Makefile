@@ -3,7 +3,7 @@
 #   make test        lint, types, native, unit, loopback and fabric tests, and the packet tests
 #   make test-native the unit tests of the native code alone; ARGS='-R Window' for some of them
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
-#   make test-devices  long tests of DPDK and AF_XDP, if their libraries are installed; as root also over veth
+#   make test-devices  tests of DPDK and AF_XDP, also the long ones, if their libraries are installed; as root also over veth
 #   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
 #   make docker-test build the container images and run their services; ARGS=--optional skips tests that lack something
 #   make docker-requirements  resolve the packages of the images again, with their hashes; ARGS=--upgrade for newer ones
@@ -96,7 +96,7 @@ bench-devices: $(VENV)/dev.stamp
 test-devices: $(VENV)/dev.stamp
 	$(call pytest,-m 'long_devices or not long_devices' \
 	  tests/loopback/test_devices.py tests/loopback/test_device_queues.py tests/loopback/test_dpdk_memif.py \
-	  tests/loopback/test_veth_devices.py)
+	  tests/loopback/test_veth_devices.py $(ARGS))
 
 docker-test: $(VENV)/dev.stamp
 	$(BIN)/pytest -m docker --durations 0 --durations-min 1 tests/docker $(ARGS)
@@ -116,8 +116,8 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
 
 faults: $(VENV)/dev.stamp
-	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py)
-	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
+	$(call pytest,--long tests/fabric/test_jobs.py tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py $(ARGS))
+	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py $(ARGS))
 
 chaos: $(VENV)/dev.stamp
 	$(BIN)/python tests/chaos/run.py $(ARGS)

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parent))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that targets of the Makefile use."""
-    parser.addoption("--long", action="store_true", help="also run the tests that `make faults` adds to `make test`")
+    parser.addoption("--long", action="store_true", help="also run the tests that are too long for `make test`")
     parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
 
 
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip long tests, unless `--long` is given."""
     for item in items:
         if item.get_closest_marker("long") is not None and not config.getoption("--long"):
-            item.add_marker(pytest.mark.skip(reason="skipped: one of `make faults`"))
+            item.add_marker(pytest.mark.skip(reason="skipped: runs with --long"))
 
 
 @pytest.fixture
