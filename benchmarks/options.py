@@ -66,8 +66,8 @@ MAGNITUDE_BITS: Final = 20
 """The usual magnitude of int64: such a value takes one word in packets, whatever the number of ranks."""
 
 COMPRESSION_METHODS: Final = (
-    *("wire:bits=16", "wire:bits=8", "int8", "qsgd:levels=15", "powersgd:rank=2", "shared_topk:density=0.01"),
-    *("block_topk:density=0.01", "topk:density=0.01", "sidco:density=0.01", "onebit"),
+    *("wire:bits=16", "wire:bits=8", "int8", "qsgd:levels=15", "thc", "powersgd:rank=2"),
+    *("shared_topk:density=0.01", "block_topk:density=0.01", "topk:density=0.01", "sidco:density=0.01", "onebit"),
 )
 """The methods that `bench compression` compares by default."""
 
