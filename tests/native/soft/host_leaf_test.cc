@@ -85,13 +85,15 @@ class HostLeafWindow : public testing::Test, public PipelineHost {
     const uint16_t instance = wire::tree::first_parent_instance;
     tables.set_rank(kJob, instance, {0, kParent, kParentPort, UINT64_MAX});
     tables.set_group(parent_group(kJob), {{kUplink, instance}});
-    port_->start();
   }
   ~HostLeafWindow() override {
-    port_->stop();
     for (uint8_t rank = 0; rank < kRanks; ++rank) slots_->take_over(*job_, rank);
     slots_->forget(*job_);
   }
+
+  // Its thread calls this object, so it runs only while the object is complete.
+  void SetUp() override { port_->start(); }
+  void TearDown() override { port_->stop(); }
 
   runtime::Turns& turns() override { return turns_; }
   Pipeline& pipeline() override { return pipeline_; }
