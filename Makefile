@@ -28,7 +28,8 @@
 #   make test-neon   the same for 64-bit ARM, under qemu on other machines; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
 #   make sanitize-native  the native code's unit tests alone under ASan and UBSan
-#   make tsan        the native code under ThreadSanitizer
+#   make tsan        the native code under ThreadSanitizer; ARGS='tests/loopback/test_shm_port.py' for some of the tests
+#   make tsan-python  the same without the native unit tests
 #   make fuzz        hostile input for the native code (needs clang) and the servers (atheris); ARGS='--seconds 600 --coverage'
 #   make clean       remove everything that these targets have created
 
@@ -53,7 +54,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test test-native faults chaos soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test test-native faults chaos soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan tsan-python fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -299,12 +300,19 @@ sanitize: $(VENV)/dev.stamp
 TSAN_REPORT := $(CURDIR)/build/tsan-report
 TSAN = suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1 log_path=$(TSAN_REPORT)
 
-# The interpreter itself is not instrumented. Tests that count timeouts are omitted, because they take too long.
+# Tests that count timeouts, or wait for many, take too long.
+TSAN_TESTS := $(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both and not (test_sparse_sums and 0.1)'
+
+# The interpreter itself is not instrumented.
 tsan: $(VENV)/dev.stamp
 	$(call sanitized,$@,thread)
 	@rm -f $(TSAN_REPORT).*
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="$(TSAN)" .venv-tsan/bin/pytest -n 2 --dist worksteal \
-	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both') || { cat $(TSAN_REPORT).*; exit 1; }
+	  $(or $(ARGS),$(TSAN_TESTS)) || { cat $(TSAN_REPORT).*; exit 1; }
+
+# Without the native unit tests, whose code these use too.
+tsan-python:
+	$(MAKE) --no-print-directory tsan ARGS="$(TSAN_TESTS)"
 
 # ---- hostile input ----------------------------------------------------------------------------------------------------
 
