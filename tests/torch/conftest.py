@@ -16,12 +16,6 @@ from fabric_harness import Ctl  # noqa: E402
 from torch_harness import Ranks, RendezvousServer  # noqa: E402
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "long: takes tens of seconds; left out by `make test-torch ARGS='-m \"not long\"'`"
-    )
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[RendezvousServer]:
     """Provide the store of all groups of the tests, and the process from which the ranks are forked."""
