@@ -18,7 +18,6 @@ from switchml.torch.compression import (
     MomentumCorrection,
     MovingAverage,
     NoMemory,
-    Outcome,
     Place,
     Sum,
     by_name,
@@ -249,16 +248,76 @@ def test_the_table_of_methods_is_the_codes() -> None:
     assert table() in DOCUMENT.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("topk", "TopKCompressor"), ("signsgd", "SignSGDCompressor")])
-def test_graces_own_code_ends_alike(name: str, kind: str) -> None:
-    """Compare with the research framework GRACE, whose methods are the models of several of these."""
-    module = "grace_dl.dist.compressor"
-    pytest.importorskip(module, reason="GRACE is not on PYTHONPATH; its sources are at github.com/sands-lab/grace")
-    options = {"density": 0.05} if name == "topk" else {}
-    theirs = getattr(importlib.import_module(f"{module}.{name}"), kind)(*options.values())
-    gradients = gradients_of(4)
-    decoded = [theirs.decompress(*theirs.compress(gradient, "weight")) for gradient in gradients]
-    total = theirs.aggregate(decoded)
-    expected = total / len(gradients) if theirs.average else total
-    outcome: Outcome = simulated(by_name(name, **options), gradients, PLACE)[0]
-    torch.testing.assert_close(outcome.average, expected)
+# GRACE's own code (github.com/sands-lab/grace), the model of several methods, where it is on PYTHONPATH.
+
+
+def grace(kind: str, **arguments: Any) -> Any:
+    """Return one of GRACE's compressors; its modules have their names in small letters."""
+    module = f"grace_dl.dist.compressor.{kind.removesuffix('Compressor').lower()}"
+    pytest.importorskip(
+        "grace_dl.dist", reason="GRACE is not on PYTHONPATH; its sources are at github.com/sands-lab/grace"
+    )
+    return getattr(importlib.import_module(module), kind)(**arguments)
+
+
+def outcome_of_grace(ranks: list[Any], gradients: list[torch.Tensor]) -> torch.Tensor:
+    decoded = []
+    for rank, gradient in zip(ranks, gradients, strict=True):
+        payload, context = rank.compress(gradient, "weight")
+        if type(rank).__name__ == "OneBitCompressor":  # it inverts a mask of bytes bit by bit, which makes 255 of 0
+            payload = (payload[0].bool(), *payload[1:])
+        decoded.append(rank.decompress(payload, context))
+    total = ranks[0].aggregate(decoded)
+    return total / len(gradients) if ranks[0].average else total
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "kind", "arguments", "ranks"),
+    [
+        ("none", {}, "NoneCompressor", {}, 4),
+        ("topk", {"density": 0.05}, "TopKCompressor", {"compress_ratio": 0.05}, 4),
+        ("threshold", {"threshold": 0.5}, "ThresholdCompressor", {"threshold": 0.5}, 4),
+        ("onebit", {}, "OneBitCompressor", {}, 4),
+        ("signsgd", {}, "SignSGDCompressor", {}, 4),
+        ("signum", {}, "SignumCompressor", {"momentum": 0.9}, 4),  # its first step
+        # Ours takes the largest magnitude of all ranks, theirs each rank's own: they are equal for one rank.
+        ("efsign", {}, "EFSignSGDCompressor", {"lr": 1.0}, 1),
+    ],
+)
+def test_graces_own_code_ends_alike(
+    name: str, ours: dict[str, Any], kind: str, arguments: dict[str, Any], ranks: int
+) -> None:
+    gradients = gradients_of(ranks)
+    expected = outcome_of_grace([grace(kind, **arguments) for _ in gradients], gradients)
+    torch.testing.assert_close(simulated(by_name(name, **ours), gradients, PLACE)[0].average, expected)
+
+
+def test_qsgd_has_the_levels_of_graces() -> None:
+    """Compare stochastic rounding: for one rank, both choose one of the two levels around a value."""
+    [gradient] = gradients_of(1, 128 * 20)
+    theirs = outcome_of_grace([grace("QSGDCompressor", quantum_num=15, bucket_size=128)], [gradient])
+    ours = simulated(by_name("qsgd", levels=15, block=128), [gradient], PLACE)[0].average
+    unit = gradient.view(-1, 128).norm(dim=1).repeat_interleave(128) / 15
+    for outcome in (ours, theirs):
+        assert float((outcome / unit - (outcome / unit).round()).abs().max()) < 1e-4
+        assert bool(((outcome - gradient).abs() < unit * 1.0001).all())
+
+
+def test_terngrad_has_the_magnitude_of_graces() -> None:
+    [gradient] = gradients_of(1, 4096)
+    theirs = outcome_of_grace([grace("TernGradCompressor")], [gradient])
+    ours = simulated(by_name("terngrad", block=4096, clip=2.5), [gradient], PLACE)[0].average
+    for outcome in (ours, theirs):
+        assert bool((outcome * gradient >= 0).all())
+        torch.testing.assert_close(outcome[outcome != 0].abs().unique(), theirs.abs().max().view(1))
+
+
+def test_dgc_sends_about_as_much_as_graces() -> None:
+    """Compare the elements above a threshold that is estimated from a random sample."""
+    [gradient] = gradients_of(1, 100_000)
+    theirs = outcome_of_grace([grace("DgcCompressor", compress_ratio=0.01)], [gradient])
+    ours = simulated(by_name("dgc", density=0.01), [gradient], PLACE)[0].average
+    for outcome in (ours, theirs):
+        sent = outcome != 0
+        assert 0.7 * 0.01 <= float(sent.float().mean()) <= 1.3 * 0.01
+        assert float(gradient[sent].abs().min()) > float(gradient[~sent].abs().max())

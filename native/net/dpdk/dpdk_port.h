@@ -108,7 +108,7 @@ class DpdkPort {
   bool reconnects_ = false;     // a client of net_memif: its driver does not reconnect when its server was gone
   bool started_ = true;
   Clock::time_point looked_at_link_;
-  QueueLocks in_use_;  // only if `shares_memory_`: by the thread of each queue, or by whoever changes the connection
+  QueueLocks in_use_;  // only if `shares_memory_`: by the thread of each queue, or while the connection changes
   rte_mempool* frames_ = nullptr;
   rte_mempool* headers_ = nullptr;
   std::vector<rte_ring*> rings_;

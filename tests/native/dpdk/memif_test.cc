@@ -40,7 +40,7 @@ void exchange(FrameDevice* queue, const std::atomic<bool>* ends) {
   queue->leave_thread();
 }
 
-// One end of the connection, in a process of its own.
+// One end of the connection, in a separate process.
 class End {
  public:
   End(const std::string& role, const std::string& socket) {
