@@ -280,7 +280,7 @@ def outcome_of_grace(ranks: list[Any], gradients: list[torch.Tensor]) -> torch.T
         ("onebit", {}, "OneBitCompressor", {}, 4),
         ("signsgd", {}, "SignSGDCompressor", {}, 4),
         ("signum", {}, "SignumCompressor", {"momentum": 0.9}, 4),  # its first step
-        # Ours takes the largest magnitude of all ranks, theirs each rank's own: they are equal for one rank.
+        # SwitchML takes the largest magnitude of all ranks, GRACE each rank's own: they are equal for one rank.
         ("efsign", {}, "EFSignSGDCompressor", {"lr": 1.0}, 1),
     ],
 )
