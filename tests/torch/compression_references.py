@@ -258,6 +258,28 @@ def sketchml(gradients: Arrays, places: list[Place], method: Compressor) -> Resu
     return in_turn(owns)
 
 
+def natural(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    owns = []
+    for x, place in zip(gradients, places, strict=True):
+        size = np.abs(x.astype(np.float64))
+        lower = 2.0 ** np.floor(np.log2(size, out=np.zeros_like(size), where=size > 0))
+        up = noise(place, len(x)) < size / lower - 1
+        owns.append(np.where(size > 0, np.copysign(np.where(up, 2 * lower, lower), x), 0).astype(F))
+    return in_turn(owns)
+
+
+def dynamic8(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    halves = [(0.1 + 0.9 * (i + 0.5) / 2**bits) * 10.0 ** (bits - 6) for bits in range(7) for i in range(2**bits)]
+    numbers = np.sort(np.array([0.0, 1.0, *halves, *(-half for half in halves)])).astype(F)
+    assert len(numbers) == 256
+    owns = []
+    for x in gradients:
+        unit = np.abs(x).max()
+        nearest = np.abs((x / unit)[:, None].astype(np.float64) - numbers).argmin(1)
+        owns.append(numbers[nearest] * unit)
+    return in_turn(owns)
+
+
 REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "none": mean,
     "lanes": lanes,
@@ -282,6 +304,8 @@ REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "hard_threshold": threshold,
     "inceptionn": inceptionn,
     "sketchml": sketchml,
+    "natural": natural,
+    "dynamic8": dynamic8,
 }
 
 

@@ -64,6 +64,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "hard_threshold": ("hard_threshold", {"threshold": 2.5}, None),
     "inceptionn": ("inceptionn", {}, None),
     "sketchml": ("sketchml", {}, words(-(-ELEMENTS * 6 // 8) + 4 * 64 + 1)),
+    "natural": ("natural", {}, words(ELEMENTS + 4 + 1)),
+    "dynamic8": ("dynamic8", {}, words(ELEMENTS + 4 + 1)),
 }
 
 

@@ -47,6 +47,7 @@ def gradients_of(size: int, elements: int = 3000) -> list[torch.Tensor]:
         by_name("terngrad"),
         by_name("thc", block=64),
         by_name("randomk", density=0.25, unbiased=True),
+        by_name("natural"),
     ],
     ids=repr,
 )
@@ -58,6 +59,19 @@ def test_the_mean_of_many_results_of_an_unbiased_method_is_the_gradient(method: 
     error = (results.mean(0) - pattern).abs()
     assert bool((error <= 4 * results.std(0) / repeats**0.5 + 1e-6).all())
     assert float(results.std(0).max()) > 0.003  # they are random
+
+
+def test_natural_rounding_between_powers_of_two() -> None:
+    """At 4/3 of a power, a third is rounded up, and the second moment is 9/8 of the square: nowhere is it larger."""
+    repeats = 100_000
+    [outcome] = simulated(by_name("natural"), [torch.full((repeats,), -4 / 3)], PLACE)
+    assert outcome.average.unique().tolist() == [-2, -1]
+    deviation = (2 / 9 / repeats) ** 0.5
+    assert abs(float((outcome.average == -2).double().mean()) - 1 / 3) < 4 * deviation
+    assert abs(float(outcome.average.double().square().mean()) / (16 / 9) - 9 / 8) < 4 * deviation * 3 * 9 / 16
+    values = torch.tensor([0.0, -0.0, 3.4e38, -2.0, 1.0, 1e-45])
+    [outcome] = simulated(by_name("natural"), [values], PLACE)
+    assert outcome.average.tolist() == [0, 0, 2.0**127, -2, 0, 0]  # what is 2^127 times smaller than the largest: zero
 
 
 @pytest.mark.parametrize("name", METHODS)

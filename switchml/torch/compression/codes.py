@@ -13,9 +13,11 @@ from switchml.torch.compression.compressor import Compressor, Outcome, Place, Ro
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather
 
-__all__ = ["Inceptionn", "SketchML"]
+__all__ = ["Dynamic8", "Inceptionn", "Natural", "SketchML"]
 
 _DROPPED, _BYTE, _HALF, _WHOLE = range(4)  # tags of INCEPTIONN
+_NEGATIVE, _ZERO = 128, 127  # the sign bit of natural compression, and its code of zero
+_LARGEST_POWER = 127  # 2^127 is the largest power of two in float32
 
 
 class Inceptionn(Compressor):
@@ -117,3 +119,75 @@ class SketchML(Compressor):
     def _decoded(self, row: Tensor, elements: int) -> Tensor:
         size = 4 * self.quantiles
         return row[-size:].clone().view(torch.float32)[unpack(row[:-size], self._bits, elements).long()]
+
+
+class Natural(Compressor):
+    """A sign and one of the two powers of two around each element, at random (natural compression).
+
+    The power 2^p or 2^(p + 1) is taken so that the expected value is the element (Horváth et al., 2022). A code has the
+    sign and the distance from the largest power of the gradient, from 0 to 126; what is smaller becomes zero.
+    """
+
+    name = "natural"
+    sent = "8"
+    requests = (Gather,)
+    per = "parameter"
+    unbiased = True
+
+    def rounds(self, gradient: Tensor, place: Place) -> Rounds:
+        """Gather codes and the largest powers."""
+        fractions, exponents = torch.frexp(gradient.abs())  # fractions from 1/2 to 1
+        up = torch.rand(gradient.numel(), generator=place.generator()) < 2 * fractions - 1
+        powers = (exponents - 1 + up).clamp_(max=_LARGEST_POWER)
+        largest = powers[gradient != 0].max() if bool(gradient.any()) else powers.new_zeros(())
+        codes = (largest - powers).clamp_(max=_ZERO)
+        codes[gradient == 0] = _ZERO
+        codes += (gradient < 0) * _NEGATIVE
+        rows = yield Gather(as_bytes(codes.to(torch.uint8), largest.int()))
+        decoded = [self._decoded(row) for row in rows]
+        return Outcome(mean_of(decoded), decoded[place.rank])
+
+    @staticmethod
+    def _decoded(row: Tensor) -> Tensor:
+        largest = int(row[-4:].clone().view(torch.int32))
+        magnitudes = np.append(np.ldexp(1.0, largest - np.arange(_ZERO)), 0.0).astype(np.float32)
+        return torch.from_numpy(np.concatenate([magnitudes, -magnitudes]))[row[:-4].int()]
+
+
+class Dynamic8(Compressor):
+    """The nearest of 256 numbers of a dynamic tree, times the largest magnitude (8-bit approximation).
+
+    A number has a decimal exponent from -6 to 0, and the more bits for its fraction the larger it is (Dettmers, 2016).
+    """
+
+    name = "dynamic8"
+    sent = "8"
+    requests = (Gather,)
+    per = "parameter"
+
+    def __init__(self) -> None:
+        self._numbers = _dynamic_tree()
+        self._between = (self._numbers[1:] + self._numbers[:-1]) / 2
+
+    def rounds(self, gradient: Tensor, place: Place) -> Rounds:
+        """Gather codes and the largest magnitudes."""
+        largest = gradient.abs().amax()
+        shares = gradient / largest if float(largest) > 0 else gradient
+        codes = torch.bucketize(shares, self._between)
+        rows = yield Gather(as_bytes(codes.to(torch.uint8), largest))
+        decoded = [self._numbers[row[:-4].int()] * row[-4:].clone().view(torch.float32) for row in rows]
+        return Outcome(mean_of(decoded), decoded[place.rank])
+
+    def settings(self) -> dict[str, object]:
+        """Return the arguments: none."""
+        return {}
+
+
+def _dynamic_tree() -> Tensor:
+    """Return the numbers in their order: for each exponent twice as many as for the one below, then 0 and 1."""
+    numbers = [0.0, 1.0]
+    for bits in range(7):
+        edges = np.linspace(0.1, 1, 2**bits + 1)
+        middles = (edges[1:] + edges[:-1]) / 2 * 10.0 ** (bits - 6)
+        numbers += [*middles, *-middles]
+    return torch.tensor(sorted(numbers), dtype=torch.float32)

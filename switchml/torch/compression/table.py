@@ -38,6 +38,8 @@ _CLASSES: Final[Sequence[type[Compressor]]] = (
     thresholds.HardThreshold,
     codes.Inceptionn,
     codes.SketchML,
+    codes.Natural,
+    codes.Dynamic8,
 )
 
 METHODS: Final[dict[str, type[Compressor]]] = {kind.name: kind for kind in _CLASSES}
