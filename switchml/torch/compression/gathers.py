@@ -23,6 +23,7 @@ from switchml.torch.compression.compressor import (
 )
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather
+from switchml.torch.compression.selection import count_of, magnitudes_of, places_of
 
 __all__ = ["AdaQ", "Dgc", "OneBit", "ThresholdV", "TopK", "of_selected"]
 
@@ -93,7 +94,7 @@ class ThresholdV(Compressor):
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Gather the sizes, then values and places."""
-        return (yield from of_selected(gradient, gradient.abs() >= self.threshold * self._scale))
+        return (yield from of_selected(gradient, magnitudes_of(gradient) >= self.threshold * self._scale))
 
     def rescale(self, factor: float) -> None:
         """Multiply the threshold."""
@@ -130,7 +131,7 @@ class Dgc(Compressor):
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Gather the sizes, then values and places."""
-        magnitudes = gradient.abs()
+        magnitudes = magnitudes_of(gradient)
         threshold = _sampled_threshold(magnitudes, self.density, place.generator(), (0.7, 1.3), (0.7, 1.3), 10)
         return (yield from of_selected(gradient, (magnitudes >= threshold) & (magnitudes > 0)))
 
@@ -166,7 +167,7 @@ class AdaQ(Compressor):
 
     def _chosen(self, gradient: Tensor, generator: torch.Generator) -> Tensor:
         """Return the places of the largest positive elements."""
-        places = (gradient > 0).nonzero().flatten()
+        places = places_of(gradient > 0)
         if not len(places):
             return places
         values = gradient[places]
@@ -176,7 +177,7 @@ class AdaQ(Compressor):
 
 def of_selected(gradient: Tensor, selected: Tensor) -> Rounds:
     """Average the elements that each rank has selected. Takes two rounds."""
-    places = selected.nonzero().flatten()
+    places = places_of(selected)
     payloads = yield from gathered(_with_places(gradient, places))
     return _outcome(gradient, places, payloads)
 
@@ -223,7 +224,7 @@ def _sampled_threshold(
     threshold = float(sample.topk(kept_elements(density, size), sorted=True).values[-1])
     wanted = kept_elements(density, elements)
     for _ in range(most_steps):
-        selected = int((magnitudes >= threshold).sum())
+        selected = count_of(magnitudes >= threshold)
         if band[0] * wanted <= selected <= band[1] * wanted:
             break
         threshold *= factors[selected > wanted]

@@ -13,6 +13,7 @@ from switchml.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
 from switchml.torch.compression.gathers import ThresholdV, of_selected
 from switchml.torch.compression.requests import Average, FromLeader, Gather, Request
+from switchml.torch.compression.selection import count_of, magnitudes_of, places_of, values_at
 from switchml.torch.compression.sums import placed
 
 __all__ = ["HardThreshold", "SharedSidco", "Sidco", "fitted_threshold"]
@@ -125,15 +126,15 @@ class Sidco(Compressor):
 
     def selected(self, gradient: Tensor, name: str) -> Tensor:
         """Return which elements of the parameter are chosen."""
-        magnitudes = gradient.abs()
+        magnitudes = magnitudes_of(gradient)
         adaptive = self._of.setdefault(name, _Stages())
         count = adaptive.count if self.stages == "adaptive" else int(self.stages)
         nonzero = int(magnitudes.count_nonzero())
-        fitted = magnitudes if nonzero == len(magnitudes) else magnitudes[magnitudes > 0]
+        fitted = magnitudes if nonzero == len(magnitudes) else values_at(magnitudes, magnitudes > 0)
         threshold = fitted_threshold(fitted, self.density, len(gradient), self.fit, count)
         chosen = magnitudes > threshold
         if threshold < math.inf and self.density < 1:
-            ratio = int(chosen.sum()) / kept_elements(self.density, len(gradient))
+            ratio = count_of(chosen) / kept_elements(self.density, len(gradient))
             adaptive.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
         return chosen
 
@@ -162,7 +163,7 @@ class SharedSidco(Sidco):
         chosen = torch.empty(0, dtype=torch.int32)
         leads = place.rank == place.leader
         if leads:
-            chosen = self.selected(gradient, place.name).nonzero().flatten().to(torch.int32)
+            chosen = places_of(self.selected(gradient, place.name)).to(torch.int32)
             if not len(chosen):
                 chosen = gradient.abs().argmax().reshape(1).to(torch.int32)
         count = int((yield FromLeader(torch.tensor([len(chosen)], dtype=torch.int32), place.leader)))
@@ -194,7 +195,7 @@ def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit
     if several:
         share = (density / _FIRST_DENSITY) ** (1 / (stages - 1))
         for _ in range(stages - 1):
-            magnitudes = magnitudes[magnitudes > threshold]
+            magnitudes = values_at(magnitudes, magnitudes > threshold)
             if len(magnitudes) < 2:
                 break
             threshold = _of_tail(magnitudes, float(magnitudes.min()), share, fit)
