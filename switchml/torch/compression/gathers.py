@@ -23,7 +23,7 @@ from switchml.torch.compression.compressor import (
 )
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather
-from switchml.torch.compression.selection import count_of, magnitudes_of, places_of
+from switchml.torch.compression.selection import count_of, largest_places, magnitudes_of, places_of
 
 __all__ = ["AdaQ", "Dgc", "OneBit", "ThresholdV", "TopK", "of_selected"]
 
@@ -69,7 +69,7 @@ class TopK(Compressor):
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Gather values and places."""
         kept = kept_elements(self.density, gradient.numel())
-        places = gradient.abs().topk(kept, sorted=False).indices
+        places = largest_places(magnitudes_of(gradient), kept)
         rows = yield Gather(_with_places(gradient, places))
         return _outcome(gradient, places, list(rows))
 

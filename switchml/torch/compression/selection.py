@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["count_of", "magnitudes_of", "places_of", "values_at"]
+__all__ = ["count_of", "largest_places", "magnitudes_of", "places_of", "values_at"]
 
 
 def magnitudes_of(values: Tensor) -> Tensor:
@@ -27,3 +27,15 @@ def places_of(chosen: Tensor) -> Tensor:
 def values_at(values: Tensor, chosen: Tensor) -> Tensor:
     """Return the values at the places at which a mask is true."""
     return torch.from_numpy(np.compress(chosen.numpy(), values.numpy()))
+
+
+def largest_places(values: Tensor, count: int) -> Tensor:
+    """Return the places, as int64 and in their order, of the `count` largest values; of equal ones the first."""
+    array = values.numpy()
+    least = np.partition(array, -count)[-count]
+    places = np.flatnonzero(array >= least)
+    if len(places) > count:
+        above = array[places] > least
+        above[np.flatnonzero(~above)[: count - np.count_nonzero(above)]] = True
+        places = places[above]
+    return torch.from_numpy(places)

@@ -24,6 +24,7 @@ from switchml.torch.compression.compressor import (
     positive,
 )
 from switchml.torch.compression.requests import Average, FromLeader, Largest, Sparse, Sum
+from switchml.torch.compression.selection import largest_places, magnitudes_of
 
 __all__ = [
     "BlockTopK",
@@ -300,7 +301,7 @@ class SharedTopK(Compressor):
         """Get the places from the leader, then average the elements there."""
         kept = kept_elements(self.density, gradient.numel())
         if place.rank == place.leader:
-            chosen = gradient.abs().topk(kept, sorted=False).indices.to(torch.int32)
+            chosen = largest_places(magnitudes_of(gradient), kept).to(torch.int32)
         else:
             chosen = torch.zeros(kept, dtype=torch.int32)
         places = (yield FromLeader(chosen, place.leader)).long()
@@ -332,7 +333,7 @@ class BlockTopK(Compressor):
         """Average the chosen blocks."""
         blocks = _in_blocks(gradient, self.block)
         kept = kept_elements(self.density, len(blocks))
-        chosen = blocks.square().sum(1).topk(kept, sorted=False).indices
+        chosen = largest_places(blocks.square().sum(1), kept)
         own = torch.zeros_like(blocks)
         own[chosen] = blocks[chosen]
         values = own.view(-1)[: gradient.numel()]
