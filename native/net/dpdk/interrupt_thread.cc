@@ -17,46 +17,70 @@ InterruptThread& InterruptThread::of_process() {
 
 void InterruptThread::add(QueueLocks* device) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (always_due_ == nullptr) start();
-  if (!await_pause(&lock)) {
-    throw std::system_error(ETIMEDOUT, std::generic_category(), "DPDK's interrupt thread does not answer");
-  }
   devices_.push_back(device);
+  const auto give_up = std::chrono::steady_clock::now() + kAnswers;
+  while (state_ != State::paused) {
+    if (state_ == State::unhindered) begin_pauses();
+    if (!changed_.wait_until(lock, give_up, [this] { return state_ != State::drivers_turn; })) {
+      devices_.erase(std::find(devices_.begin(), devices_.end(), device));
+      throw std::system_error(ETIMEDOUT, std::generic_category(), "DPDK's interrupt thread does not answer");
+    }
+  }
 }
 
 void InterruptThread::remove(QueueLocks* device) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) return;
-  await_pause(&lock);
+  changed_.wait_for(lock, kAnswers, [this] { return state_ == State::paused; });
   devices_.erase(std::find(devices_.begin(), devices_.end(), device));
+  changed_.wait_for(lock, kAnswers, [this] { return state_ == State::unhindered || !devices_.empty(); });
 }
 
-void InterruptThread::start() {
+void InterruptThread::begin_pauses() {
   const int due = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);  // is never read, so that it stays readable
   if (due < 0) throw std::system_error(errno, std::generic_category(), "cannot create an event for DPDK");
   rte_intr_handle* event = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-  const auto handler = [](void* thread) { static_cast<InterruptThread*>(thread)->pause(); };
   if (event == nullptr || rte_intr_fd_set(event, due) != 0 || rte_intr_type_set(event, RTE_INTR_HANDLE_EXT) != 0 ||
-      rte_intr_callback_register(event, handler, this) != 0) {
+      rte_intr_callback_register(event, handle, this) != 0) {
     rte_intr_instance_free(event);
     ::close(due);
     throw std::system_error(ENOMEM, std::generic_category(), "DPDK accepts no handler of interrupts");
   }
   always_due_ = event;
+  state_ = State::drivers_turn;
 }
 
-bool InterruptThread::await_pause(std::unique_lock<std::mutex>* lock) {
-  return paused_.wait_for(*lock, kAnswers, [this] { return !drivers_turn_; });
-}
+void InterruptThread::handle(void* self) { static_cast<InterruptThread*>(self)->pause(); }
 
 void InterruptThread::pause() {
   std::unique_lock<std::mutex> lock(mutex_);
-  for (QueueLocks* device : devices_) device->unlock();
-  drivers_turn_ = false;
-  paused_.notify_all();
-  paused_.wait_for(lock, kBetweenTurns);
-  for (QueueLocks* device : devices_) device->lock();
-  drivers_turn_ = true;
+  for (QueueLocks* device : locked_) device->unlock();
+  locked_.clear();
+  state_ = State::paused;
+  changed_.notify_all();
+  changed_.wait_for(lock, kBetweenTurns);
+  state_ = State::drivers_turn;
+  if (devices_.empty()) {
+    end_pauses();
+    return;
+  }
+  locked_ = devices_;
+  for (QueueLocks* device : locked_) device->lock();
+}
+
+// Only a handler that runs can be removed without waiting; DPDK removes it, and its copy of the event, at its end.
+void InterruptThread::end_pauses() {
+  const auto end = [](rte_intr_handle* /*copy*/, void* self) { static_cast<InterruptThread*>(self)->ended(); };
+  rte_intr_callback_unregister_pending(always_due_, handle, this, end);
+}
+
+void InterruptThread::ended() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ::close(rte_intr_fd_get(always_due_));
+  rte_intr_instance_free(always_due_);
+  always_due_ = nullptr;
+  state_ = State::unhindered;
+  changed_.notify_all();
 }
 
 }  // namespace switchml::net

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -21,13 +22,14 @@ namespace switchml::net {
 // that the drivers do in this thread, they do between the two.
 class InterruptThread {
  public:
-  // The thread is started by start_eal(), and is never joined: this object is not destroyed.
+  // DPDK starts the thread and never ends it, so this object is not destroyed.
   static InterruptThread& of_process();
 
   // From now on the drivers' code runs only while `device` is locked. Throws std::system_error if the thread does not
   // answer.
   void add(QueueLocks* device);
-  // `device` is not used afterwards. No effect if it was not added.
+  // `device` is not used afterwards; after the last one the thread runs as DPDK means it to. No effect if it was not
+  // added.
   void remove(QueueLocks* device);
 
  private:
@@ -35,15 +37,21 @@ class InterruptThread {
   static constexpr std::chrono::milliseconds kBetweenTurns{5};
   static constexpr std::chrono::seconds kAnswers{10};
 
+  // The drivers run without pauses, between two of them, or not at all.
+  enum class State : uint8_t { unhindered, drivers_turn, paused };
+
   InterruptThread() = default;
-  void start();
-  bool await_pause(std::unique_lock<std::mutex>* lock);
+  void begin_pauses();
+  static void handle(void* self);  // DPDK calls it while its event is due, which is always
   void pause();
+  void end_pauses();
+  void ended();
 
   std::mutex mutex_;
-  std::condition_variable paused_;
-  bool drivers_turn_ = true;
+  std::condition_variable changed_;
+  State state_ = State::unhindered;
   std::vector<QueueLocks*> devices_;
+  std::vector<QueueLocks*> locked_;  // during the drivers' turn
   rte_intr_handle* always_due_ = nullptr;
 };
 
