@@ -17,14 +17,12 @@ InterruptThread& InterruptThread::of_process() {
 
 void InterruptThread::add(QueueLocks* device) {
   std::unique_lock<std::mutex> lock(mutex_);
-  devices_.push_back(device);
-  const auto give_up = std::chrono::steady_clock::now() + kAnswers;
-  while (state_ != State::paused) {
-    if (state_ == State::unhindered) begin_pauses();
-    if (!changed_.wait_until(lock, give_up, [this] { return state_ != State::drivers_turn; })) {
-      devices_.erase(std::find(devices_.begin(), devices_.end(), device));
-      throw std::system_error(ETIMEDOUT, std::generic_category(), "DPDK's interrupt thread does not answer");
-    }
+  devices_.push_back(device);  // at once, because pauses end when there is no device
+  try {
+    await_pause(&lock);
+  } catch (...) {
+    forget(device);
+    throw;
   }
 }
 
@@ -32,8 +30,23 @@ void InterruptThread::remove(QueueLocks* device) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) return;
   changed_.wait_for(lock, kAnswers, [this] { return state_ == State::paused; });
-  devices_.erase(std::find(devices_.begin(), devices_.end(), device));
+  forget(device);
   changed_.wait_for(lock, kAnswers, [this] { return state_ == State::unhindered || !devices_.empty(); });
+}
+
+void InterruptThread::await_pause(std::unique_lock<std::mutex>* lock) {
+  const auto give_up = std::chrono::steady_clock::now() + kAnswers;
+  while (state_ != State::paused) {
+    if (state_ == State::unhindered) begin_pauses();
+    if (!changed_.wait_until(*lock, give_up, [this] { return state_ != State::drivers_turn; })) {
+      throw std::system_error(ETIMEDOUT, std::generic_category(), "DPDK's interrupt thread does not answer");
+    }
+  }
+}
+
+// `locked_` has it only if the thread did not answer.
+void InterruptThread::forget(const QueueLocks* device) {
+  for (auto* list : {&devices_, &locked_}) list->erase(std::remove(list->begin(), list->end(), device), list->end());
 }
 
 void InterruptThread::begin_pauses() {

@@ -41,6 +41,8 @@ class InterruptThread {
   enum class State : uint8_t { unhindered, drivers_turn, paused };
 
   InterruptThread() = default;
+  void await_pause(std::unique_lock<std::mutex>* lock);
+  void forget(const QueueLocks* device);
   void begin_pauses();
   static void handle(void* self);  // DPDK calls it while its event is due, which is always
   void pause();

@@ -1,4 +1,4 @@
-// Whether the queues of a device may be used.
+// The locks of a device's queues.
 #pragma once
 
 #include <atomic>

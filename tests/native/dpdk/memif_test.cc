@@ -8,6 +8,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -108,8 +111,8 @@ class Memif : public testing::Test {
   pid_t server_ = -1;
 };
 
-// DPDK's driver alone unmaps the shared memory under the threads that use it: the server died after one to three
-// clients.
+// Without InterruptThread, DPDK's driver unmaps the shared memory under the threads that use it: the server died after
+// one to nine clients.
 TEST_F(Memif, AnEndThatGoesDoesNotTakeTheOtherWithIt) {
   for (int i = 0; i < 10; ++i) {
     const bool killed = i % 2 == 1;
