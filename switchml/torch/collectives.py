@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Ranks(NamedTuple):
     size: int
 
 
-class Collective:
+class Collective(ABC):
     """One collective of one group, from the call to its end.
 
     Attributes:
@@ -130,11 +131,13 @@ class Collective:
         for operand in (*self.inputs, *self.operands):
             operand.ready()
 
+    @abstractmethod
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        raise NotImplementedError
+        """Start the calls of the communicator, and return them."""
 
+    @abstractmethod
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        raise NotImplementedError
+        """Start the operations of the group of Gloo, and return them."""
 
     def _decode(self) -> bool:
         """Write the results to the operands' targets; return the same as `finish`."""
