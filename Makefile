@@ -114,8 +114,8 @@ docker-requirements: $(VENV)/dev.stamp
 	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
 test-torch: $(TORCH_VENV)/torch.stamp
-	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
-	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
+	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/torch $(ARGS)
+	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
 
 faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/fabric/test_jobs.py tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py $(ARGS))
@@ -245,7 +245,7 @@ $(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) \
-	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'pytest-xdist>=3.5' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
 	  --config-settings build-dir=build/torch --editable '.[demo,torch]'
 	@touch $@
