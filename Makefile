@@ -69,14 +69,14 @@ demo: $(VENV)/demo.stamp
 # Two tests at a time. Failed tests are not repeated.
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
+# For targets whose programs wait for each other, and keep one core busy. The output of each is printed when it has ended.
+TWO_AT_A_TIME = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
+
 test: lint test-native
 	$(call pytest,tests/unit tests/prose)
 	$(call pytest,tests/loopback)
 	$(call pytest,tests/fabric)
-	$(MAKE) --no-print-directory ptf TARGET=soft
-	$(MAKE) --no-print-directory ptf TARGET=bmv2
-	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator
-	$(MAKE) --no-print-directory differential SEED=1
+	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-tofino-emulator differential SEED=1
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)
@@ -89,8 +89,10 @@ test-native: $(VENV)/dev.stamp
 	$(BIN)/cmake --build build/cp* --target native_tests
 	$(call ctest,build/cp*)
 
-ptf: $(VENV)/dev.stamp
-	$(BIN)/python -m ptf_tests.run --target $(TARGET)
+ptf: ptf-$(TARGET)
+
+ptf-%: $(VENV)/dev.stamp
+	$(BIN)/python -m ptf_tests.run --target $*
 
 bench-devices: $(VENV)/dev.stamp
 	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
@@ -168,7 +170,8 @@ bench-links: $(VENV)/dev.stamp
 model:
 	$(PYTHON) -m model.run $(ARGS)
 
-lint: python-lint proto-lint native-lint docker-lint
+lint: $(VENV)/dev.stamp
+	@$(TWO_AT_A_TIME) native-lint python-lint proto-lint docker-lint
 
 python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
