@@ -243,12 +243,18 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@touch $@ $(VENV)/demo.stamp
 
 # PyTorch is large, so it has a separate environment. For another build of PyTorch than that of the default index (for
-# example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS.
-$(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
+# example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS. Most modules of these packages are never imported, so none is
+# compiled before it is.
+$(TORCH_VENV)/packages.stamp: Makefile | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
-	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) \
-	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'pytest-xdist>=3.5' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-compile $(BUILD_TOOLS) \
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'pytest-xdist>=3.5' 'expecttest>=0.3' 'hypothesis>=6.100' \
+	  '$(TORCH)' $(TORCH_LIBRARIES)
+	@touch $@
+
+$(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
+	@echo "make: compiling and installing into $(TORCH_VENV)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
 	  --config-settings build-dir=build/torch --editable '.[demo,torch]'
 	@touch $@
