@@ -74,7 +74,7 @@ TWO_AT_A_TIME = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 test: lint test-native
 	$(call pytest,tests/unit tests/prose)
-	$(call pytest,tests/loopback)
+	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
 	$(call pytest,tests/fabric)
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-tofino-emulator differential SEED=1
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
@@ -319,9 +319,9 @@ tsan: $(VENV)/dev.stamp
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="$(TSAN)" .venv-tsan/bin/pytest -n 2 --dist worksteal \
 	  $(or $(ARGS),$(TSAN_TESTS)) || { cat $(TSAN_REPORT).*; exit 1; }
 
-# Those of them that have each pair of threads at work at once: ranks, progress threads, data threads, shards, the switch's
-# ports and calls that change its tables meanwhile. The others repeat these with other values, dtypes and lanes, or test code
-# of a single thread. The native unit tests are left out, because these tests use their code too.
+# The tests in which threads of the native code work at the same time: ranks, progress threads, data threads, shards, ports,
+# and calls that change the switch's tables. The others repeat these with other values, dtypes and lanes, or test code of a
+# single thread. The native unit tests are left out, because these tests use their code too.
 TSAN_SHORT := tests/loopback/test_shm_port.py tests/loopback/test_udp_threads.py tests/loopback/test_softswitch_udp.py \
   tests/loopback/test_softswitch_frames.py tests/loopback/test_softswitch_packet_ports.py tests/loopback/test_collectives.py \
   tests/loopback/test_collectives_parts.py tests/loopback/test_collectives_sparse.py -k 'not million and not test_ranks_over_both \
