@@ -65,8 +65,8 @@ class RanksAbsent(SwitchMLError):
         self.ranks = ranks
 
 
-def join(group: Group) -> tuple[Communicator, Link]:
-    """Attach this rank to the job of `group`, which begins when all ranks have come.
+def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
+    """Attach this rank to the job of `group`, which begins when all ranks have come and has this priority.
 
     Returns:
         The communicator, and what all ranks have in common on their ways to the switch.
@@ -83,7 +83,7 @@ def join(group: Group) -> tuple[Communicator, Link]:
     _agree(group, "agent", _agent_problem(group))
     communicator, problem = None, ""
     try:
-        communicator = _connect(group)
+        communicator = _connect(group, priority)
     except ConnectError as error:
         problem = str(error)
     try:
@@ -140,7 +140,7 @@ def _agent_problem(group: Group) -> str:
 _launched_job_used = False
 
 
-def _connect(group: Group) -> Communicator:
+def _connect(group: Group, priority: int) -> Communicator:
     global _launched_job_used
     seconds = min(group.timeout.total_seconds(), _START_SECONDS)
     launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
@@ -153,13 +153,25 @@ def _connect(group: Group) -> Communicator:
                 f"job {launched} was started with --on-failure {comm.failure_policy}, and a process group of PyTorch"
                 " cannot change its ranks: start it without, and let torchrun restart the program"
             )
+        if priority not in (0, comm.priority):
+            comm.close()
+            raise ConnectError(
+                f"job {launched} has priority {comm.priority}, and the default group asks for priority {priority}:"
+                f" start the job with --priority {priority}"
+            )
         return comm
     if group.rank == 0:
         address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
         group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
     key = group.store.get("key").decode()
     return switchml.connect(
-        job=key, rank=group.rank, world_size=group.size, create=True, timeout=seconds, on_failure="abort"
+        job=key,
+        rank=group.rank,
+        world_size=group.size,
+        create=True,
+        timeout=seconds,
+        on_failure="abort",
+        priority=priority,
     )
 
 
