@@ -34,12 +34,16 @@ def _(found: Jobs) -> Iterator[Part]:
     if not found.jobs:
         yield "no jobs" if found.ended else "no live jobs"
         return
-    jobs = table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
+    columns = ("id", "name", "state", "workers", "switch", "slots", "priority", "age", "why")
+    jobs = table(*columns, right=("id", "workers", "priority", "age"))
     for job in found.jobs:
         switches = ", ".join(place.switch for place in job.switches)
         slots = ", ".join(dict.fromkeys(map(_slot_range, job.switches)))
         state = state_text(enum_word(pb.JobState, job.state))
-        jobs.add_row(str(job.id), job.name, state, str(job.workers), switches, slots, age(job.created), job.failure)
+        priority = str(job.priority)
+        jobs.add_row(
+            *(str(job.id), job.name, state, str(job.workers), switches, slots, priority, age(job.created), job.failure)
+        )
     yield jobs
 
 

@@ -1,4 +1,4 @@
-"""Jobs of different priorities with the same ranks: urgent ones go first, and nobody waits forever."""
+"""Jobs of different priorities with the same ranks: urgent ones go first, and no rank waits forever."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -994,8 +994,8 @@ TEST_F(TwoJobs, JobThatIsHeldBackSendsNothingBeyondWhatIsInFlight) {
   EXPECT_EQ(round().other.size(), runtime::Precedence::kHeldBackWindow);
 }
 
-// The urgent job's other rank may wait for a result of the other job: so nobody must be held back for long.
-TEST_F(TwoJobs, UrgentJobThatWaitsForAnotherRankHoldsNobodyBack) {
+// The urgent job's other rank may wait for a result of the other job: so no job must be held back for long.
+TEST_F(TwoJobs, UrgentJobThatWaitsForAnotherRankHoldsNoJobBack) {
   urgent_.process_->submit_range(0, kSlots);
   other_.process_->submit_range(0, kSlots);
   const Round first = round();
@@ -1027,7 +1027,7 @@ TEST_F(TwoJobs, LossesOfAJobThatIsHeldBackAreMended) {
   EXPECT_NE(again.at(0).header.flags & wire::flag::retransmission, 0);
 }
 
-TEST_F(TwoJobs, LessUrgentJobHoldsNobodyBack) {
+TEST_F(TwoJobs, LessUrgentJobHoldsNoJobBack) {
   other_.process_->submit_range(0, kSlots);
   round();
   urgent_.process_->submit_range(0, kSlots);
@@ -1042,7 +1042,7 @@ TEST_F(TwoJobs, JobsOfOnePriorityShare) {
   EXPECT_EQ(equal.round().size(), kInitialWindow);
 }
 
-TEST_F(TwoJobs, JobBeforeAChangeOfEpochHoldsNobodyBack) {
+TEST_F(TwoJobs, JobBeforeAChangeOfEpochHoldsNoJobBack) {
   urgent_.process_->submit_range(0, kSlots);
   round();
   urgent_.ranks_->freeze(0);
@@ -1050,7 +1050,7 @@ TEST_F(TwoJobs, JobBeforeAChangeOfEpochHoldsNobodyBack) {
   EXPECT_EQ(round().other.size(), kInitialWindow);
 }
 
-TEST_F(TwoJobs, JobThatHasEndedHoldsNobodyBack) {
+TEST_F(TwoJobs, JobThatHasEndedHoldsNoJobBack) {
   other_.process_->submit_range(0, kSlots);
   {
     Job third{7, precedence_};

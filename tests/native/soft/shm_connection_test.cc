@@ -83,7 +83,7 @@ TEST_F(ShmPriorities, RankIsHeldBackUntilTheUrgentJobHasItsResults) {
   EXPECT_EQ(other_.take(now_).size(), kSlots - 1);
 }
 
-TEST_F(ShmPriorities, RankOfALessUrgentJobHoldsNobodyBack) {
+TEST_F(ShmPriorities, RankOfALessUrgentJobHoldsNoJobBack) {
   other_.submit(0, kSlots);
   EXPECT_EQ(other_.take(now_).size(), kSlots);
   urgent_.submit(0, kSlots);
@@ -91,7 +91,7 @@ TEST_F(ShmPriorities, RankOfALessUrgentJobHoldsNobodyBack) {
 }
 
 // The urgent job's other rank may wait for the other job, so the hold ends on its own.
-TEST_F(ShmPriorities, UrgentJobThatWaitsForAnotherRankHoldsNobodyBack) {
+TEST_F(ShmPriorities, UrgentJobThatWaitsForAnotherRankHoldsNoJobBack) {
   urgent_.submit(0, kSlots);
   other_.submit(0, kSlots);
   const std::vector<wire::Header> urgent = urgent_.take(now_);
@@ -120,7 +120,7 @@ TEST_F(ShmPriorities, ResultsProlongTheHold) {
   EXPECT_EQ(urgent_->hold_deadline(), now_ + kLongestHold);
 }
 
-TEST_F(ShmPriorities, StoppedRankHoldsNobodyBack) {
+TEST_F(ShmPriorities, StoppedRankHoldsNoJobBack) {
   urgent_.submit(0, kSlots);
   urgent_.take(now_);
   urgent_->freeze();
