@@ -21,7 +21,7 @@ from switchml.environment import find_target, job_of_launch
 from switchml.errors import ConnectError, SwitchMLError
 from switchml.torch.paths import Link, Medium
 
-__all__ = ["Group", "NotJoined", "RanksAbsent", "join"]
+__all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
 
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
 _START_SECONDS: Final = 30.0  # for the agent and the controller to answer; all ranks are already connecting then
@@ -65,6 +65,10 @@ class RanksAbsent(SwitchMLError):
         self.ranks = ranks
 
 
+class RanksDisagree(SwitchMLError):
+    """Ranks of a group gave it different options, so there is no fallback; all of them raise this error."""
+
+
 def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
     """Attach this rank to the job of `group`, which begins when all ranks have come and has this priority.
 
@@ -76,11 +80,17 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
 
     Raises:
         NotJoined: at least one rank could not join. All ranks raise it, with the reasons of each that could not.
+        RanksDisagree: the ranks have different priorities.
         RanksAbsent: some ranks had not come when the group's timeout was over.
 
     """
     # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
-    _agree(group, "agent", _agent_problem(group))
+    asked = [facts["priority"] for facts in _agree(group, "agent", _agent_problem(group), {"priority": priority})]
+    if len(set(asked)) > 1:
+        raise RanksDisagree(
+            f"the ranks of {group} ask for different priorities: {', '.join(map(str, asked))}, in the order of the"
+            " ranks; give the same pg_options to all of them"
+        )
     communicator, problem = None, ""
     try:
         communicator = _connect(group, priority)

@@ -33,7 +33,7 @@ from switchml.errors import (
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
-from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
+from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.long_sums import LongSums
 from switchml.torch.paths import Link
@@ -230,7 +230,7 @@ class NetworkQueue:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
             comm, self._link = join(self._group, self._priority)
-        except RanksAbsent as error:
+        except (RanksAbsent, RanksDisagree) as error:
             raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:

@@ -184,8 +184,9 @@ def test_a_group_may_be_urgent(ranks: Ranks, fabric: Ctl) -> None:
 
 def priorities_that_differ(rank: int) -> None:
     group = dist.new_group(pg_options=switchml.torch.Options(priority=rank))
-    with pytest.raises(switchml.torch.SwitchMLBackendError, match="give all ranks the same priority"):
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match="ask for different priorities: 0, 1, in") as raised:
         dist.all_reduce(torch.ones(4), group=group)
+    assert raised.value.reason == "RanksDisagree"
 
 
 def test_ranks_with_different_priorities_are_told_so(ranks: Ranks) -> None:
