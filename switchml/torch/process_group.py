@@ -113,6 +113,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 group,
                 self._options.fallback is not None,
                 partial(make_gloo, "network-gloo/"),
+                self._options.priority,
             )
             if group.is_default:  # other groups join with their first collective in the network
                 _remember_default(self._queue)
