@@ -145,6 +145,7 @@ class Engine:
         owned_results: bool = False,
         multicast_address: str = "",
         worker: int | None = None,
+        aggregators: Sequence[tuple[str, int]] = [],
     ) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
@@ -152,6 +153,8 @@ class Engine:
         `worker`: its number in packets, which is the rank unless the job is on several switches.
         `optional_values`: the pipelines of the job take contributions without values in any phase.
         `owned_results`: they send values that only one rank reads to this rank alone.
+        `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
+        modulo their count; none: all slots are at `switch_address`.
         """
 
     def open_shm_rank(

@@ -39,6 +39,7 @@ class Waiting:
                 world_size=self.request.world_size,
                 slots=self.request.slots,
                 on_failure=self.request.on_failure,
+                aggregators=self.request.aggregators,
                 wait_seconds=self.deadline - time.monotonic(),
             )
         )

@@ -70,18 +70,20 @@ REVOCATION_REASON_SWITCH_LOST: RevocationReason
 REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch", "on_failure")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "aggregators")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
     switch: str
     on_failure: OnFailure
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
+    aggregators: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., aggregators: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")
@@ -447,7 +449,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "aggregators")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +470,7 @@ class Assignment(_message.Message):
     OPTIONAL_VALUES_FIELD_NUMBER: _ClassVar[int]
     OWNED_RESULTS_FIELD_NUMBER: _ClassVar[int]
     WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -488,7 +491,16 @@ class Assignment(_message.Message):
     optional_values: bool
     owned_results: bool
     wire_workers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ...) -> None: ...
+    aggregators: _containers.RepeatedCompositeFieldContainer[Aggregator]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ...) -> None: ...
+
+class Aggregator(_message.Message):
+    __slots__ = ("address", "udp_port")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    udp_port: int
+    def __init__(self, address: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")
@@ -635,7 +647,7 @@ class Call(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ..., op: _Optional[str] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
-    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure")
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure", "aggregators")
     ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +655,7 @@ class RankAnnouncement(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     announcement: int
     key: str
     rank: int
@@ -650,7 +663,8 @@ class RankAnnouncement(_message.Message):
     slots: int
     wait_seconds: float
     on_failure: OnFailure
-    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
+    aggregators: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., aggregators: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RankWithdrawal(_message.Message):
     __slots__ = ("announcement",)
