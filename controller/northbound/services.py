@@ -90,6 +90,7 @@ class JobsService(pb_grpc.JobsServicer):
             switch=request.switch,
             on_failure=request.on_failure,
             tenant=CALLER.get().tenant,
+            aggregators=tuple(request.aggregators),
         )
         return job_view(await self._lifecycle.start(asked))
 
