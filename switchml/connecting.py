@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from switchml import _native, metrics
@@ -30,6 +31,7 @@ def connect(
     create: bool | None = None,
     timeout: float | None = None,
     on_failure: str | None = None,
+    aggregators: Sequence[str] | None = None,
 ) -> Communicator:
     """Attach this process to its rank of a job, through the agent on this host.
 
@@ -55,15 +57,17 @@ def connect(
             takes its place by calling this with the same key and rank within a minute. With the latter two they get
             `WorldChanged`. Default: SWITCHML_ON_FAILURE, or else "abort". The policy of a job that was started by
             `switchml-ctl job start` is its --on-failure.
+        aggregators: with `create`, names of soft switches that share the job's slots, as parameter servers do; the same
+            for all ranks. Default: SWITCHML_AGGREGATORS ("s1,s2"), or else the switch of the agents.
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
-        TypeError: `rank`, `world_size` or the id in `job` is not an integer.
+        TypeError: `rank`, `world_size` or the id in `job` is not an integer, or `aggregators` is a string.
         ValueError: `timeout` is not a positive number.
 
     """
     metrics.serve_from_environment()
-    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
+    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure, aggregators)
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
     positive_seconds(timeout)
@@ -77,6 +81,7 @@ def connect(
     }
     if target.create:
         request |= {"create": True, "timeout": timeout, "slots": target.slots, "on_failure": target.on_failure}
+        request |= {"aggregators": target.aggregators}
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:
