@@ -268,6 +268,19 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
+def _modes(result: Result) -> list[tuple[str, Figure]]:
+    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
+    names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
+    figure, panels = _panels(names)
+    for panel, (count, rate, queue) in zip(panels, places, strict=True):
+        rows = _where(result.rows, workers=count, rate=rate, queue=queue)
+        labels = [row["mode"] for row in rows]
+        panel.bar(labels, [row["median"] for row in rows])
+        panel.plot(labels, [row["formula"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+    panels[0].set_ylabel("seconds (line: formula)")
+    return [("time", figure)]
+
+
 def _leaves(result: Result) -> list[tuple[str, Figure]]:
     sizes = list(dict.fromkeys(row["bytes"] for row in result.rows))
     figure, panels = _panels([size_text(size) for size in sizes])
@@ -406,6 +419,7 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "links": _links,
     "urgent": _urgent,
     "leaves": _leaves,
+    "modes": _modes,
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,

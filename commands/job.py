@@ -285,6 +285,7 @@ def job_group() -> None:
 Examples:
   switchml-ctl job start --workers 8 -- python train.py --epochs 10
   switchml-ctl job start --workers 4 --name shared --slots 256
+  switchml-ctl job start --workers 4 --aggregators h1,h2,h3,h4 -- python train.py
   switchml-ctl job start --workers 8 --on-failure restart -- python train.py
   switchml-ctl job start --workers 8 --env OMP_NUM_THREADS=4 --detach -- python train.py
   switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
@@ -300,6 +301,7 @@ Examples:
 @click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller generates one.")
 @setting("job.slots", "--slots")
 @setting("job.switch", "--switch")
+@setting("job.aggregators", "--aggregators")
 @click.option(
     "--on-failure",
     type=click.Choice(["abort", "shrink", "restart"]),
@@ -376,7 +378,16 @@ def start_job(
     settings = session.settings(**options)
     policies = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
     policy = policies[on_failure]
-    request = job_start.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts, priority)
+    request = job_start.JobRequest(
+        workers,
+        name,
+        settings.job_slots,
+        settings.job_switch,
+        policy,
+        restarts,
+        priority=priority,
+        aggregators=settings.job_aggregators,
+    )
     if not command:
         return JobReady(job_start.start_job(settings, request, note))
 

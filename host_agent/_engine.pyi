@@ -147,6 +147,7 @@ class Engine:
         worker: int | None = None,
         priority: int = 0,
         tenant: int = 0,
+        aggregators: Sequence[tuple[str, int]] = [],
     ) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
@@ -156,6 +157,8 @@ class Engine:
         `owned_results`: they send values that only one rank reads to this rank alone.
         `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
         `tenant`: a number for the owner of the job.
+        `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
+        modulo their count; none: all slots are at `switch_address`.
         """
 
     def open_shm_rank(

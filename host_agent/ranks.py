@@ -31,7 +31,7 @@ class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
     `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch; otherwise packets use UDP.
+    with the switch, except those of jobs over aggregators; otherwise packets use UDP.
     """
 
     def __init__(self, engine: Engine, address: str, switch_socket: Path | None) -> None:
@@ -91,7 +91,8 @@ class EngineRanks:
             assignment.owned_results,
         )
         order = (assignment.priority, _tenant_number(assignment.tenant))
-        if self._switch_socket is not None:
+        aggregators = [(one.address, one.udp_port) for one in assignment.aggregators]
+        if self._switch_socket is not None and not aggregators:
             workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size
             handle = self._engine.open_shm_rank(
                 str(self._switch_socket), self._address, *binding, numbers[rank], workers, *order
@@ -105,6 +106,7 @@ class EngineRanks:
                 assignment.multicast_address,
                 numbers[rank],
                 *order,
+                aggregators,
             )
         try:
             descriptors = self._engine.open_channel(handle)

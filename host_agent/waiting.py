@@ -40,6 +40,7 @@ class Waiting:
                 slots=self.request.slots,
                 on_failure=self.request.on_failure,
                 priority=self.request.priority,
+                aggregators=self.request.aggregators,
                 wait_seconds=self.deadline - time.monotonic(),
             )
         )

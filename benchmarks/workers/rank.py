@@ -6,6 +6,8 @@ per line, with one line of JSON:
 
     all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call; TYPE (float32, bfloat16 or int64), WIRE_BITS
                                           (32) and, for int64, MAGNITUDE_BITS may follow
+    all_reduce_digest ELEMENTS CALLS WARM_UP
+                                          the same, and also "digest", the SHA-256 of the last result
     reduce_scatter ELEMENTS CALLS WARM_UP ELEMENTS, rounded down to a multiple of the number of ranks, here and below,
                                           are those of all parts; TYPE (float32 or bfloat16) and WIRE_BITS may follow
     all_gather ELEMENTS CALLS WARM_UP     likewise
@@ -34,6 +36,7 @@ next call of Open MPI's ranks, which send what they have queued only inside of c
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -212,10 +215,27 @@ def _all_reduce(
     magnitude_bits: int = 0,
 ) -> dict[str, Any]:
     series = Series(backend, name, elements, element_type, wire_bits, magnitude_bits)
+    return _all_reduces(series, backend, wire_bits, calls, warm_up)
+
+
+def _all_reduces(series: Series, backend: Backend, wire_bits: int, calls: int, warm_up: int) -> dict[str, Any]:
     prepared = backend.prepare(series.tensor)
     all_reduce = backend.all_reduce_with(wire_bits)
-
     return series.run(_timed(lambda: all_reduce(prepared)), calls, warm_up)
+
+
+def _all_reduce_digest(
+    backend: Backend,
+    name: str,
+    elements: int,
+    calls: int,
+    warm_up: int,
+    element_type: str = "float32",
+    wire_bits: int = 32,
+) -> dict[str, Any]:
+    series = Series(backend, name, elements, element_type, wire_bits)
+    answer = _all_reduces(series, backend, wire_bits, calls, warm_up)
+    return answer | {"digest": hashlib.sha256(series.tensor.tobytes()).hexdigest()}
 
 
 def _reduce_scatter(
@@ -364,6 +384,7 @@ def _urgent(backend: Backend, name: str, elements: int, behind: int, calls: int,
 
 COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
     "all_reduce": _all_reduce,
+    "all_reduce_digest": _all_reduce_digest,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
     "scatter_and_gather": _scatter_and_gather,

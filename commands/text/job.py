@@ -82,8 +82,10 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     )
     if job.failure:
         yield Text(job.failure, style="red")
-    tree = len(job.switches) > 1
-    where = f"a tree of {len(job.switches)} switches" if tree else "".join(place.switch for place in job.switches)
+    tree = any(place.upstream for place in job.switches)
+    names = ", ".join(place.switch for place in job.switches)
+    aggregators = len(job.switches) > 1 and not tree
+    where = f"a tree of {len(job.switches)} switches" if tree else f"the aggregators {names}" if aggregators else names
     slots = "".join(f", slots {_slot_range(place)}" for place in job.switches[:1])  # the same on all switches
     yield f"{job.workers} workers on {where}{slots}, {job.values_per_packet} values a packet, epoch {job.epoch}" + (
         f", priority {job.priority}" if job.priority else ""
@@ -106,7 +108,7 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
             str(rank.exit_code) if rank.HasField("exit_code") else "",
         )
     yield ranks
-    what = f"switch {job.switches[0].switch}" if tree else "switch"
+    what = f"switch {job.switches[0].switch}" if tree else "aggregators together" if aggregators else "switch"
     yield f"{what}: {_counts(switch_counters(job))}"
 
 
@@ -141,7 +143,7 @@ def _(standing: JobStanding) -> Iterator[Part]:
     if slowest is None:
         yield "no rank is behind"
         return
-    leaf = f" at switch {slowest.switch}" if len(job.switches) > 1 else ""
+    leaf = f" at switch {slowest.switch}" if any(place.upstream for place in job.switches) else ""
     yield (
         f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}{leaf}, {slowest.state}) is "
         f"{slowest.behind:,} chunks behind the first and has not advanced for {slowest.idle_seconds:.1f} s"

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from switchml.controller.admission.placement import Placement
@@ -75,6 +75,7 @@ class _Meeting:
         self.slots = announcement.slots
         self.on_failure = OnFailure.asked(announcement.on_failure)
         self.priority = announcement.priority
+        self.aggregators = tuple(announcement.aggregators)
         self.ranks: dict[int, _Waiting] = {}
         self.updated = Signal()
 
@@ -230,10 +231,11 @@ class Rendezvous:
                 workers=meeting.world_size,
                 name=meeting.name,
                 slots=meeting.slots,
-                switch=switches.pop() if len(switches) == 1 else "",
+                switch=switches.pop() if len(switches) == 1 and not meeting.aggregators else "",
                 on_failure=meeting.on_failure,
                 tenant=meeting.tenant,
                 priority=meeting.priority,
+                aggregators=meeting.aggregators,
             )
             await self._lifecycle.start(request, placement)
         except ControllerError as error:
@@ -274,6 +276,7 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
         slots=announcement.slots,
         on_failure=announcement.on_failure,
         priority=announcement.priority,
+        aggregators=tuple(announcement.aggregators),
     ).validate()
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
@@ -302,6 +305,12 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
             " set SWITCHML_SLOTS alike for all ranks"
         )
+    if tuple(announcement.aggregators) != meeting.aggregators:
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} names the aggregators {_listed(announcement.aggregators)},"
+            f" {printed_ranks(sorted(meeting.ranks))} named {_listed(meeting.aggregators)}; set SWITCHML_AGGREGATORS"
+            " alike for all ranks"
+        )
     if OnFailure.asked(announcement.on_failure) is not meeting.on_failure:
         asked, others = OnFailure.asked(announcement.on_failure).name.lower(), meeting.on_failure.name.lower()
         return "InvalidRequest", (
@@ -314,6 +323,10 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f" {printed_ranks(sorted(meeting.ranks))} for {meeting.priority}; give all ranks the same priority"
         )
     return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ",".join(names) or "(none)"
 
 
 def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, str]:

@@ -91,6 +91,7 @@ class JobsService(pb_grpc.JobsServicer):
             on_failure=request.on_failure,
             priority=request.priority,
             tenant=CALLER.get().tenant,
+            aggregators=tuple(request.aggregators),
         )
         return job_view(await self._lifecycle.start(asked))
 

@@ -70,20 +70,22 @@ REVOCATION_REASON_SWITCH_LOST: RevocationReason
 REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority", "aggregators")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
     switch: str
     on_failure: OnFailure
     priority: int
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ...) -> None: ...
+    aggregators: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")
@@ -451,7 +453,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant", "aggregators")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -474,6 +476,7 @@ class Assignment(_message.Message):
     WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -496,7 +499,16 @@ class Assignment(_message.Message):
     wire_workers: _containers.RepeatedScalarFieldContainer[int]
     priority: int
     tenant: str
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
+    aggregators: _containers.RepeatedCompositeFieldContainer[Aggregator]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ...) -> None: ...
+
+class Aggregator(_message.Message):
+    __slots__ = ("address", "udp_port")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    udp_port: int
+    def __init__(self, address: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")
@@ -643,7 +655,7 @@ class Call(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ..., op: _Optional[str] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
-    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure", "priority")
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure", "priority", "aggregators")
     ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -652,6 +664,7 @@ class RankAnnouncement(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     announcement: int
     key: str
     rank: int
@@ -660,7 +673,8 @@ class RankAnnouncement(_message.Message):
     wait_seconds: float
     on_failure: OnFailure
     priority: int
-    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ...) -> None: ...
+    aggregators: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RankWithdrawal(_message.Message):
     __slots__ = ("announcement",)

@@ -34,20 +34,20 @@ Clock::duration ticks(runtime::RoundTrip::Duration seconds) {
 
 }  // namespace
 
-RankSender::RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel)
+RankSender::RankSender(const RankAssignment& assignment, unsigned part, RankChannel* channel)
     : assignment_(checked(assignment)),
-      thread_(thread),
+      part_(part),
       channel_(channel),
       slots_({assignment.job, assignment.worker, assignment.epoch, assignment.secret, assignment.slot_base,
               assignment.slots, assignment.slot_uses}),
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       reordering_threshold_(kReorderingThreshold),
-      window_(assignment.slots, packet_bytes(assignment), packet_bytes(assignment) / threads) {}
+      window_(assignment.slots, packet_bytes(assignment), packet_bytes(assignment) / channel->parts()) {}
 
 bool RankSender::take_submissions() {
   submitted_.clear();
-  if (channel_->broken() || !channel_->take(thread_, &submitted_)) {
+  if (channel_->broken() || !channel_->take(part_, &submitted_)) {
     return false;
   }
   for (const uint16_t slot : submitted_) {
@@ -243,7 +243,7 @@ void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
   status_.gso_batch_size = gso_batch_size;
   status_.window = window_.size();
   status_.round_trip_seconds = round_trip_.smoothed().count();
-  channel_->complete(thread_, status_, &finished_, nothing_left);
+  channel_->complete(part_, status_, &finished_, nothing_left);
 }
 
 void RankSender::add_to(RankProfile* profile) const {

@@ -27,11 +27,11 @@ struct TakenResult {
   size_t bytes;   // of the datagram
 };
 
-// A rank has one sender in each data thread, for the slots that belong to this thread. Only the thread uses it.
+// A rank has one sender in each data thread for each of the job's switches. Only the thread uses it.
 class RankSender {
  public:
-  // `thread` is one of `threads`. `channel` must outlive the sender.
-  RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel);
+  // `part` is one of the parts of `channel`, which must outlive the sender.
+  RankSender(const RankAssignment& assignment, unsigned part, RankChannel* channel);
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
 
@@ -39,8 +39,10 @@ class RankSender {
   uint8_t worker() const { return assignment_.worker; }
   RankChannel& channel() const { return *channel_; }
 
-  // Takes the slots that were submitted for this thread. Returns whether there were any.
+  // Takes the slots that were submitted for this sender. Returns whether there were any.
   bool take_submissions();
+  // Returns whether take_submissions() would find some.
+  bool submissions_wait() const { return channel_->has_slots_for(part_); }
   // Returns whether the rank waits for this result. One without the values that only this rank reads is not taken:
   // another rank has named another owner. A retransmission asks for the values.
   bool awaits(const TakenResult& result) const {
@@ -75,7 +77,7 @@ class RankSender {
   // asks for the results that the rank may still take.
   void freeze();
   void fetch(const std::vector<uint32_t>& targets);
-  // Returns the phases held of each slot; 0 for slots that belong to other threads.
+  // Returns the phases held of each slot; 0 for slots that belong to other senders.
   std::vector<uint32_t> held() const { return slots_.held(); }
 
  private:
@@ -120,7 +122,7 @@ class RankSender {
   void adapt_reordering_threshold(const Flight& flight, bool answers_retransmission);
 
   RankAssignment assignment_;
-  unsigned thread_;
+  unsigned part_;
   RankChannel* channel_;
 
   channel::SenderSlots slots_;

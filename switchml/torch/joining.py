@@ -37,6 +37,7 @@ class Group:
         global_ranks: its ranks as ranks of the default group.
         store: the group's store, used only by this module and the fallback.
         timeout: the timeout of the store's operations.
+        aggregators: names of the switches that share the slots of its job; none: the switch of its agents.
 
     """
 
@@ -47,6 +48,7 @@ class Group:
     is_default: bool
     store: Any
     timeout: timedelta
+    aggregators: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         which = "the default group" if self.is_default else f"group {self.name!r} of ranks {list(self.global_ranks)}"
@@ -182,6 +184,7 @@ def _connect(group: Group, priority: int) -> Communicator:
         timeout=seconds,
         on_failure="abort",
         priority=priority,
+        aggregators=group.aggregators or None,
     )
 
 

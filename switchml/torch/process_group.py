@@ -106,6 +106,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             is_default=not global_ranks,
             store=dist.PrefixStore("network/", self._store).clone(),
             timeout=backend_options.timeout,
+            aggregators=self._options.aggregators,
         )
         self._queue: NetworkQueue | None = None
         if size > 1:

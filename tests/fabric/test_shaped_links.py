@@ -143,3 +143,29 @@ def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl) -> None:
         "--urgent measures all-reduces"
         in ctl.run("bench", "links", *one_turn, "--urgent", "1MiB", "--collective", "broadcast", status=2).stderr
     )
+
+
+def test_parameter_servers_take_what_their_formulas_say(ctl: Ctl) -> None:
+    """Test what the links carry; a busy machine may add to the times."""
+    workers, size = 2, 1 << 20
+    result = ctl.json(
+        *("bench", "links", "--link", "50mbit", "--queue", "400ms", "--workers", "2", "--size", "1MiB"),
+        *("--modes", "ps1,psN,ring,switch,switch16", "--repetitions", "1", "--torch-python", "/nowhere/python"),
+    )
+    rows = {row["mode"]: row for row in result["rows"]}
+    assert list(rows) == ["ps1", "psN", "switch", "switch16"]
+    for mode, carried in (("ps1", workers), ("psN", 2 * (workers - 1) / workers), ("switch", 1), ("switch16", 0.5)):
+        row = rows[mode]
+        assert row["formula"] == pytest.approx(carried * 8 * size / 50e6)
+        assert carried * size <= row["link_bytes"] < 1.6 * carried * size
+        assert row["median"] >= 0.6 * row["formula"]  # a token bucket lets its burst pass at once
+        assert row["same_bits"] is (None if mode == "switch16" else True)
+        assert row["largest_error"] <= row["allowed_error"]
+    assert rows["ps1"]["load"] == 1
+    assert rows["psN"]["load"] <= 1.02
+    assert set(result["missing"]) == {"ring"}
+    assert not run_directory_of(ctl).exists()
+    refused = ctl.run("bench", "links", "--modes", "ps1,ps2", status=2).stderr
+    assert "'ps2' is not one of ps1, psN, ring, switch, switch16" in refused
+    refused = ctl.run("bench", "links", "--modes", "ps1", "--collective", "broadcast", status=2).stderr
+    assert "omit --collective" in refused

@@ -136,6 +136,25 @@ def test_a_group_made_again_is_another_job(ranks: Ranks) -> None:
     assert len(set(first)) == 3
 
 
+def with_aggregators(rank: int) -> str:
+    """Test a group whose options name its aggregators, and one that names a switch that does not exist."""
+    group = dist.new_group(pg_options=switchml.torch.Options(aggregators=("switch-0",)))
+    x = torch.ones(1000)
+    dist.all_reduce(x, group=group)
+    assert (x == 2).all()
+    assert group.state == "network"
+    unknown = dist.new_group(pg_options=switchml.torch.Options(aggregators=("nowhere",)))
+    dist.all_reduce(x, group=unknown)
+    assert (x == 4).all()
+    return unknown.state
+
+
+def test_a_group_names_its_aggregators(ranks: Ranks) -> None:
+    for state in ranks.run(2, with_aggregators):
+        assert state.startswith("gloo:")
+        assert "no switch has the name 'nowhere'" in state
+
+
 def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="nccl"):
         switchml.torch.Options(fallback="nccl")  # type: ignore[arg-type]
@@ -153,6 +172,10 @@ def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         switchml.torch.Options(priority=8)
     with pytest.raises(TypeError, match="priority is True, a bool"):
         switchml.torch.configure(priority=True)
+    with pytest.raises(TypeError, match="aggregators is 's1'; it must be a tuple of names"):
+        switchml.torch.Options(aggregators="s1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'s 2' in 's1,s 2' is not the name of a switch"):
+        switchml.torch.configure(aggregators=("s1", "s 2"))
     monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "nccl")
     with pytest.raises(ValueError, match=r"SWITCHML_TORCH_FALLBACK.*gloo"):
         switchml.torch.current_options()

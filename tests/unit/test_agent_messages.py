@@ -88,6 +88,10 @@ def test_one_wrong_field_never_makes_a_wrong_message(change: tuple[str, object])
         {"priority": -1},
         {"priority": "7"},
         {"priority": None},
+        {"aggregators": "s1"},
+        {"aggregators": ["s1", 2]},
+        {"aggregators": ["s 1"]},
+        {"aggregators": ["s"] * 65},
     ],
 )
 def test_wrong_fields_of_a_rank_that_waits_for_others(change: dict[str, object]) -> None:

@@ -40,6 +40,7 @@ constexpr milliseconds kInitialTimeout{20};
 struct Sent {
   wire::Header header;
   std::vector<uint8_t> payload;
+  uint16_t switch_port;
 };
 
 struct Arriving {
@@ -52,10 +53,11 @@ class FakeTransport : public JobTransport {
  public:
   unsigned sources() const override { return 1; }
   int fd(unsigned /*source*/) const override { return -1; }
-  void send(net::SendBatch* batch) override {
-    batch->hand_over([this](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
+  void send(net::SendBatch* batch, const sockaddr_in& switch_endpoint) override {
+    const uint16_t port = ntohs(switch_endpoint.sin_port);
+    batch->hand_over([&](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
       EXPECT_EQ(header_bytes, wire::protocol::header_bytes);
-      sent.push_back({wire::load_header(header), {payload, payload + payload_bytes}});
+      sent.push_back({wire::load_header(header), {payload, payload + payload_bytes}, port});
     });
   }
   bool receive(unsigned /*source*/, net::ReceiveBatch* /*batch*/) override {
@@ -147,12 +149,14 @@ class Process {
 class Sender : public testing::Test {
  protected:
   explicit Sender(unsigned threads = 1, uint32_t values = kValues, unsigned priority = 0,
-                  std::shared_ptr<runtime::Precedence> precedence = std::make_shared<runtime::Precedence>())
+                  std::shared_ptr<runtime::Precedence> precedence = std::make_shared<runtime::Precedence>(),
+                  const std::vector<Aggregator>& aggregators = {})
       : threads_(threads), values_(values) {
     auto transport = std::make_unique<FakeTransport>();
     network_ = transport.get();
     RankAssignment first = assignment(0, 2, values);
     first.priority = static_cast<uint8_t>(priority);
+    first.aggregators = aggregators;
     ranks_ =
         std::make_unique<JobRanks>(first, 0, threads, std::move(transport), results_.data(), std::move(precedence));
     process_ = add_rank(first);
@@ -735,6 +739,68 @@ TEST_F(SenderOfTwoThreads, ResultsOfTheOtherThreadsSlotsArePassedOn) {
   EXPECT_EQ(status().ignored, 0U);
 }
 
+// Three switches share the slots: slot s is at number s modulo 3.
+class SenderToAggregators : public Sender {
+ protected:
+  static constexpr uint16_t kPorts[] = {kSwitchPort, 48001, 48002};
+
+  SenderToAggregators()
+      : Sender(1, kValues, 0, std::make_shared<runtime::Precedence>(),
+               {{"127.0.0.1", kPorts[0]}, {"127.0.0.1", kPorts[1]}, {"127.0.0.1", kPorts[2]}}) {}
+
+  void answer_from(const Sent& packet, uint16_t port) {
+    arrive(result_of(packet.header), 0, kValues * sizeof(uint32_t), kSwitchAddress, port);
+  }
+};
+
+TEST_F(SenderToAggregators, ThePoolIsSharedSlotBySlot) {
+  process_->submit_range(0, 9);
+  for (const Sent& packet : round()) {
+    EXPECT_EQ(packet.switch_port, kPorts[packet.header.chunk % 3]);
+    answer_from(packet, packet.switch_port);
+  }
+  round();
+  EXPECT_EQ(process_->completed().size(), 9U);
+  EXPECT_EQ(status().position, 9U);
+  EXPECT_EQ(status().received, 9U);
+}
+
+TEST_F(SenderToAggregators, OnlyTheSwitchOfASlotCanAnswer) {
+  process_->submit(4);
+  const Sent packet = round().at(0);
+  answer_from(packet, kPorts[0]);
+  answer_from(packet, kPorts[2]);
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(status().ignored, 2U);
+  answer_from(packet, kPorts[1]);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{4});
+}
+
+// Each switch has its own window: one that does not answer does not stop the packets to the others.
+TEST_F(SenderToAggregators, ASilentSwitchStopsItsOwnSlotsOnly) {
+  process_->submit_range(0, kSlots);
+  std::vector<Sent> in_flight = round();
+  for (int rounds = 0; rounds < 100 && !in_flight.empty(); ++rounds) {
+    for (const Sent& packet : std::exchange(in_flight, {})) {
+      if (packet.switch_port != kPorts[1]) answer_from(packet, packet.switch_port);
+    }
+    now_ += microseconds(100);
+    in_flight = round();
+  }
+  EXPECT_EQ(process_->completed().size(), kSlots - kSlots / 3);
+}
+
+TEST_F(SenderToAggregators, PhasesHeldAreThoseOfAllSwitches) {
+  process_->submit_range(0, 4);
+  for (const Sent& packet : round()) answer_from(packet, packet.switch_port);
+  round();
+  ranks_->freeze(0);
+  const std::vector<uint32_t> held = ranks_->held(0);
+  EXPECT_EQ(std::vector<uint32_t>(held.begin(), held.begin() + 5), (std::vector<uint32_t>{1, 1, 1, 1, 0}));
+}
+
 // Data that SwitchML's library never writes ends the service of the rank, at once and permanently.
 class HostileProcess : public Sender {
  protected:
@@ -1106,7 +1172,14 @@ INSTANTIATE_TEST_SUITE_P(
                     AssignmentChange{"rank_beyond_the_world", [](RankAssignment* of) { of->rank = 2; }},
                     AssignmentChange{"number_above_the_rank", [](RankAssignment* of) { of->worker = 1; }},
                     AssignmentChange{"priority_above_7", [](RankAssignment* of) { of->priority = 8; }},
-                    AssignmentChange{"epoch_zero", [](RankAssignment* of) { of->epoch = 0; }}),
+                    AssignmentChange{"epoch_zero", [](RankAssignment* of) { of->epoch = 0; }},
+                    AssignmentChange{"too_many_aggregators",
+                                     [](RankAssignment* of) { of->aggregators.assign(65, {"127.0.0.1", 1}); }},
+                    AssignmentChange{"fewer_slots_than_aggregators",
+                                     [](RankAssignment* of) {
+                                       of->slots = 2;
+                                       of->aggregators.assign(3, {"127.0.0.1", 1});
+                                     }}),
     [](const auto& each) { return each.param.what; });
 
 }  // namespace
