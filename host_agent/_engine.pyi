@@ -143,6 +143,7 @@ class Engine:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        formats: int = 2,
         multicast_address: str = "",
         worker: int | None = None,
     ) -> int:
@@ -152,6 +153,7 @@ class Engine:
         `worker`: its number in packets, which is the rank unless the job is on several switches.
         `optional_values`: the pipelines of the job take contributions without values in any phase.
         `owned_results`: they send values that only one rank reads to this rank alone.
+        `formats`: they take contributions in format f if its bit f is set.
         """
 
     def open_shm_rank(
@@ -168,6 +170,7 @@ class Engine:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        formats: int = 2,
         worker: int | None = None,
         workers: int = 0,
     ) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Format
 from switchml.host_agent.local_job import LocalRank
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class EngineRanks:
             assignment.secret,
             assignment.optional_values,
             assignment.owned_results,
+            sum(1 << number for number in {*assignment.formats, Format.INT32}),
         )
         if self._switch_socket is not None:
             workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size

@@ -447,7 +447,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "formats")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +468,7 @@ class Assignment(_message.Message):
     OPTIONAL_VALUES_FIELD_NUMBER: _ClassVar[int]
     OWNED_RESULTS_FIELD_NUMBER: _ClassVar[int]
     WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    FORMATS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -488,7 +489,8 @@ class Assignment(_message.Message):
     optional_values: bool
     owned_results: bool
     wire_workers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ...) -> None: ...
+    formats: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., formats: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "native/counters/counters.h"
+#include "native/wire/constants.h"
 #include "native/wire/epoch_limit.h"
 
 namespace switchml::agent {
@@ -26,6 +27,8 @@ struct RankAssignment {
   uint32_t secret = 0;                   // of the epoch; part of every packet of the job
   bool optional_values = false;          // the pipelines take contributions without values in any phase (channel.h)
   bool owned_results = false;            // the pipelines send values that one rank reads to this rank only
+  // Bit f: the switches take contributions with values in wire::Format f.
+  uint32_t formats = 1U << static_cast<uint32_t>(wire::Format::int32);
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch
   // Above the `worker` of all ranks of the job at this agent; 0: the world size.
   uint32_t workers = 0;

@@ -73,7 +73,8 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           request.ipv4,
           request.secret,
           request.optional_values != 0,
-          request.owned_results != 0};
+          request.owned_results != 0,
+          request.formats};
 }
 
 }  // namespace
