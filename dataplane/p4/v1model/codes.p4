@@ -10,6 +10,13 @@
 
 // A number n of seven bits with n = 2^b + j stands in dynamic8 for start_b + j * step_b.
 #define DYNAMIC8_OF(n, b) (DYNAMIC8_START_##b + ((bit<32>)(n) - (32w1 << b)) * DYNAMIC8_STEP_##b)
+#define DYNAMIC8_0(n) (n[0:0] == 1 ? DYNAMIC8_START_0 : 32w0)
+#define DYNAMIC8_1(n) (n[1:1] == 1 ? DYNAMIC8_OF(n, 1) : DYNAMIC8_0(n))
+#define DYNAMIC8_2(n) (n[2:2] == 1 ? DYNAMIC8_OF(n, 2) : DYNAMIC8_1(n))
+#define DYNAMIC8_3(n) (n[3:3] == 1 ? DYNAMIC8_OF(n, 3) : DYNAMIC8_2(n))
+#define DYNAMIC8_4(n) (n[4:4] == 1 ? DYNAMIC8_OF(n, 4) : DYNAMIC8_3(n))
+#define DYNAMIC8_5(n) (n[5:5] == 1 ? DYNAMIC8_OF(n, 5) : DYNAMIC8_4(n))
+#define DYNAMIC8_6(n) (n[6:6] == 1 ? DYNAMIC8_OF(n, 6) : DYNAMIC8_5(n))
 
 control CodeExpansion(inout headers_t hdr) {
     bit<7> number;
@@ -33,13 +40,7 @@ control CodeExpansion(inout headers_t hdr) {
     action expand_dynamic8() {
 #define LANE(i)                                                        \
         number = hdr.codes.code_##i[6:0];                              \
-        magnitude = number[6:6] == 1 ? DYNAMIC8_OF(number, 6)          \
-                  : number[5:5] == 1 ? DYNAMIC8_OF(number, 5)          \
-                  : number[4:4] == 1 ? DYNAMIC8_OF(number, 4)          \
-                  : number[3:3] == 1 ? DYNAMIC8_OF(number, 3)          \
-                  : number[2:2] == 1 ? DYNAMIC8_OF(number, 2)          \
-                  : number[1:1] == 1 ? DYNAMIC8_OF(number, 1)          \
-                  : number[0:0] == 1 ? DYNAMIC8_START_0 : 0;           \
+        magnitude = DYNAMIC8_6(number);                                \
         hdr.values.value_##i = SIGNED(hdr.codes.code_##i);
         FOR_EACH_LANE(LANE)
 #undef LANE
