@@ -83,24 +83,16 @@ Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const
   const auto count = static_cast<uint16_t>(words_of(place));
   switch (chunk.phase) {
     case Chunk::Phase::exponent:
-      return {0, false, Scale::none, false, exponent_of(chunk.number), 0, wire::Format::int32, {}, {}};
+      return {0, false, Scale::none, false, exponent_of(chunk.number), 0, {}, {}};
     case Chunk::Phase::flags:
       // All ranks read the flags.
-      return {count,
-              true,
-              Scale::none,
-              false,
-              exponent_of_finite(place),
-              write_flags(place, words),
-              wire::Format::int32,
-              {},
-              {}};
+      return {count, true, Scale::none, false, exponent_of_finite(place), write_flags(place, words), {}, {}};
     case Chunk::Phase::announcement:  // has no words
     case Chunk::Phase::values:
       break;
   }
   const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
-  return {count, true, scale, true, 0, write_values(chunk, place, words), format(), {}, reader_of(chunk)};
+  return {count, true, scale, true, 0, write_values(chunk, place, words), {}, reader_of(chunk), format()};
 }
 
 // Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.

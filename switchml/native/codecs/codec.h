@@ -58,10 +58,10 @@ struct Contribution {
   bool tells_next = true;        // the header's exponent is that of the next chunk in the slot, not of this one
   uint16_t exponent = 0;         // of this rank's chunk, if the header is to tell that
   uint32_t weighed = 0;          // the sum of weight_i * word_i
-  wire::Format format = wire::Format::int32;  // of the words; codes are one byte for each word
   std::optional<uint32_t> next;  // in a sparse call, the block that the header names
   // The only rank that reads the words of the RESULT; none if all do. The words may be missing in what others get.
   std::optional<uint32_t> reader;
+  wire::Format format = wire::Format::int32;  // of the words; codes are one byte for each word
 };
 
 // The next step after a RESULT: a phase or the end of the chunk, unless the RESULT contradicts what the rank has sent.

@@ -37,7 +37,7 @@ bool LongIntegers::choose_phase(Chunk* chunk) {
 Contribution LongIntegers::encode(const Chunk& chunk, uint8_t* words) const {
   using Scale = Contribution::Scale;
   if (chunk.phase == Chunk::Phase::exponent) {
-    return {0, false, Scale::none, false, exponent_of(chunk.number), 0, wire::Format::int32, {}, {}};
+    return {0, false, Scale::none, false, exponent_of(chunk.number), 0, {}, {}};
   }
   const Place place = place_of(chunk.number);
   const uint32_t count = place.count;
