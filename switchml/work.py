@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.membership import Membership
 
 __all__ = ["Blocks", "Work"]
-
 
 
 class Blocks(NamedTuple):

@@ -57,7 +57,7 @@ struct Geometry {
   // 1: the ranks of a phase may differ in whether they send values, and its result names the smallest chunk of theirs.
   uint32_t optional_values;
   uint32_t owned_results;  // 1: a result that only one rank reads may come to the others without values
-  uint32_t formats;  // bit f: the switches take contributions with values in wire::Format f
+  uint32_t formats;        // bit f: the switches take contributions with values in wire::Format f
   // The CPUs, by number, near which the server has the values of this rank; none where first is above last.
   uint32_t first_cpu;
   uint32_t last_cpu;

@@ -64,12 +64,12 @@ uint32_t weigh_codes(const uint8_t* codes, size_t count, wire::Format format) {
   return sum;
 }
 
-// The exponent field of a float is that of the power of two below it. The fraction and a threshold, added up, carry into
-// the exponent with a probability that is the fraction. A number below 1 gets a fraction by the addition of 1.
+// The exponent field of a float is that of the power of two below it. The fraction and a threshold, added up, carry
+// into the exponent with a probability that is the fraction. A number below 1 gets a fraction by the addition of 1.
 template <typename Value>
 void write_natural8(const Value* values, size_t count, int shift, const Rounding& rounding, uint8_t* codes) {
-  constexpr uint32_t kOne = 127;          // the exponent field of 1
-  constexpr unsigned kThresholdBit = 7;   // of a fraction of 23 bits, in which a threshold of 16 bits ends
+  constexpr uint32_t kOne = 127;         // the exponent field of 1
+  constexpr unsigned kThresholdBit = 7;  // of a fraction of 23 bits, in which a threshold of 16 bits ends
   constexpr uint32_t kHalfThreshold = 1U << (kThresholdBit - 1);
   constexpr uint32_t kMagnitude = 0x7FFFFFFF;
   Thresholds thresholds;
@@ -86,7 +86,8 @@ void write_natural8(const Value* values, size_t count, int shift, const Rounding
       const uint32_t fraction = bits_of(magnitude + static_cast<float>(below_one));
       const uint32_t threshold = thresholds.of[first + i];
       const uint32_t power = (fraction + (threshold << kThresholdBit) + kHalfThreshold) >> 23;
-      codes[first + i] = static_cast<uint8_t>(sign_of(bits) | ((power - kOne + 1 - below_one) & ~wire::kCodeSign & 0xFF));
+      codes[first + i] =
+          static_cast<uint8_t>(sign_of(bits) | ((power - kOne + 1 - below_one) & ~wire::kCodeSign & 0xFF));
     }
   }
 }

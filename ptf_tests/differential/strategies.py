@@ -47,8 +47,8 @@ class Abilities:
     """The abilities of a pipeline that not all have.
 
     ``lose``: it has loss tables. ``grow``: its RESULTs can have values although the packets that they answer have none.
-    ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``expand``: it takes codes of one
-    byte as values. ``contradict``: a RESULT of the
+    ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``expand``: it takes codes of
+    one byte as values. ``contradict``: a RESULT of the
     parent that comes again changes nothing, even if it differs from the first one.
     """
 

@@ -148,7 +148,7 @@ def test_packets_have_a_byte_for_each_value(tmp_path: Path) -> None:
 
 
 def test_mixed_transports_share_a_job(tmp_path: Path) -> None:
-    """A rank that shares memory with the switch writes words where the other one sends codes; their sums are the same."""
+    """A rank that shares memory with the switch writes words where the other one sends codes; the sums are the same."""
     with running_fabric(tmp_path, VALUES) as fabric:
         fabric.add_agent("shm")
         fabric.add_job(1, 2)

@@ -69,7 +69,8 @@ RankAssignment assignment_of(const std::string& address, const std::string& swit
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
                    uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
-                   bool owned_results, uint64_t formats, const std::string& multicast_address, const std::optional<uint64_t>& worker) {
+                   bool owned_results, uint64_t formats, const std::string& multicast_address,
+                   const std::optional<uint64_t>& worker) {
   RankAssignment assignment =
       assignment_of(address, switch_address, switch_udp_port, job, rank, worker.value_or(rank), epoch, world_size,
                     slot_base, slots, values, secret, optional_values, owned_results, formats);
@@ -234,7 +235,8 @@ NB_MODULE(_engine, module) {
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
            nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("optional_values") = false,
-           nb::arg("owned_results") = false, nb::arg("formats") = kOnlyWords, nb::arg("multicast_address") = "", nb::arg("worker") = nb::none(),
+           nb::arg("owned_results") = false, nb::arg("formats") = kOnlyWords, nb::arg("multicast_address") = "",
+           nb::arg("worker") = nb::none(),
            "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.\n\n"
            "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
            "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"

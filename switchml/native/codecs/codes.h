@@ -7,8 +7,8 @@
 
 namespace switchml::client {
 
-// The phases are those of BlockFloat. With N ranks, the largest power of two in natural8 is the one above all magnitudes
-// of the block; N times its integer fits a word. In dynamic8, 64 ranks are the most.
+// The phases are those of BlockFloat. With N ranks, the largest power of two in natural8 is the one above all
+// magnitudes of the block; N times its integer fits a word. In dynamic8, 64 ranks are the most.
 //
 // A rank that shares memory with its switch sends no packets, so it writes the integers there itself.
 template <typename Value>

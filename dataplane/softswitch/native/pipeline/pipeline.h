@@ -28,7 +28,7 @@ struct BareContribution {
   uint32_t ipv4_src = 0;
   uint16_t udp_src = 0;      // the number of the connection
   size_t payload_bytes = 0;  // of the values that its packet would have
-  Values values;  // words, never codes
+  Values values;             // words, never codes
 };
 
 // Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner must
@@ -74,8 +74,8 @@ class Pipeline {
   // Returns why a packet cannot be a contribution of any sender.
   std::optional<wire::DropReason> malformed(const PipelinePort& ingress, const PacketView& packet,
                                             const wire::Header& header) const;
-  // Returns the values of a contribution as words: those that its codes stand for, if it has codes. Valid until the next
-  // call.
+  // Returns the values of a contribution as words: those that its codes stand for, if it has codes. Valid until the
+  // next call.
   Values in_words(const wire::Header& header, const Values& values);
   // Returns why worker_table has no entry for a packet.
   wire::DropReason why_not_admitted(const wire::Header& header) const;
