@@ -39,7 +39,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A SwitchML header and its values: signed 32-bit integers, or codes of one byte in a contribution of such a format.
+    """A SwitchML header and its values: signed 32-bit integers, or codes of one byte in a contribution in codes.
 
     ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch. ``owner`` is
     OWNER_EVERYONE, or OWNER_FIRST plus the rank that alone reads the values of the RESULT; between switches of a tree
