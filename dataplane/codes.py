@@ -24,11 +24,11 @@ def integers_of_codes(code_format: Format) -> list[int]:
 
 
 def _natural(number: int) -> int:
-    return 2 ** (number - 1) % _MODULUS
+    return (1 << (number - 1)) % _MODULUS
 
 
 def _dynamic(number: int) -> int:
     bits = number.bit_length() - 1
     start: int = getattr(constants, f"DYNAMIC8_START_{bits}")
     step: int = getattr(constants, f"DYNAMIC8_STEP_{bits}") if bits else 0
-    return start + (number - 2**bits) * step
+    return start + (number - (1 << bits)) * step
