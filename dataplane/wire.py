@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import (
     CHECK_CALL_FACTOR,
     CHECK_CHUNK_FACTOR,
@@ -38,7 +39,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A SwitchML header and its values (signed 32-bit integers).
+    """A SwitchML header and its values: signed 32-bit integers, or codes of one byte in a contribution in codes.
 
     ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch. ``owner`` is
     OWNER_EVERYONE, or OWNER_FIRST plus the rank that alone reads the values of the RESULT; between switches of a tree
@@ -81,11 +82,21 @@ class Packet:
             self.check,
             self.secret,
         )
+        if self.format in CODED_FORMATS:
+            return header + bytes(self.values)
         return header + struct.pack(f"!{len(self.values)}I", *(value & _MASK for value in self.values))
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The values, or the integers that they stand for if they are codes."""
+        if self.format not in CODED_FORMATS:
+            return self.values
+        table = integers_of_codes(Format(self.format))
+        return tuple(table[code] for code in self.values)
 
     @classmethod
     def unpack(cls, data: bytes) -> Packet:
-        """Parse a UDP payload.
+        """Parse a UDP payload whose values are words.
 
         Raises:
             WireError: it is shorter than a header or the values are not whole words.
@@ -111,7 +122,7 @@ class Packet:
 
     def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:
         """Return a copy whose check is that of its values, chunk, rank and call."""
-        return replace(self, check=check_of(self.values, scaled_by, self.chunk, fingerprint, self.worker))
+        return replace(self, check=check_of(self.integers, scaled_by, self.chunk, fingerprint, self.worker))
 
 
 def check_of(

@@ -143,6 +143,7 @@ class Engine:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        formats: int = 2,
         multicast_address: str = "",
         worker: int | None = None,
         priority: int = 0,
@@ -155,6 +156,7 @@ class Engine:
         `worker`: its number in packets, which is the rank unless the job is on several switches.
         `optional_values`: the pipelines of the job take contributions without values in any phase.
         `owned_results`: they send values that only one rank reads to this rank alone.
+        `formats`: they take contributions in format f if its bit f is set.
         `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
         `tenant`: a number for the owner of the job.
         `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
@@ -175,6 +177,7 @@ class Engine:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        formats: int = 2,
         worker: int | None = None,
         workers: int = 0,
         priority: int = 0,

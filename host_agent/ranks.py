@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Format
 from switchml.host_agent.local_job import LocalRank
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class EngineRanks:
             assignment.secret,
             assignment.optional_values,
             assignment.owned_results,
+            sum(1 << number for number in {*assignment.formats, Format.INT32}),
         )
         order = (assignment.priority, _tenant_number(assignment.tenant))
         aggregators = [(one.address, one.udp_port) for one in assignment.aggregators]

@@ -11,7 +11,7 @@ import finsy as fy
 from ptf_tests.control import Entity
 from ptf_tests.frames import Host
 from ptf_tests.targets import HOST_PORTS
-from switchml.dataplane.constants import Flag, Kind
+from switchml.dataplane.constants import Flag, Format, Kind
 from switchml.dataplane.wire import Packet
 
 __all__ = ["Job", "default_host"]
@@ -131,9 +131,9 @@ class Job:
 
         Its header is that of the last contribution, which completes it, or of ``asked_by``, to which it is resent,
         except for the largest exponent, the sum of the checks and the smallest chunk. It has values if and only if any
-        contribution has.
+        contribution has, and they are words even if those of the contributions are codes.
         """
-        lanes = zip(*(packet.values for packet in contributions if packet.values), strict=True)
+        lanes = zip(*(packet.integers for packet in contributions if packet.values), strict=True)
         values = tuple(sum(lane) & _MASK for lane in lanes)
         trigger = contributions[-1] if asked_by is None else asked_by
         if values and not trigger.values:
@@ -141,6 +141,7 @@ class Job:
         return replace(
             trigger,
             kind=Kind.RESULT,
+            format=Format.INT32,
             exponent=max(packet.exponent for packet in contributions),
             check=sum(packet.check for packet in contributions) & _MASK,
             chunk=min(packet.chunk for packet in contributions),

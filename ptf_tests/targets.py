@@ -48,6 +48,7 @@ class Description:
     ``loses_on_purpose``: the pipeline has the loss tables.
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
     ``owned_results``: the copies of a RESULT that do not go to its owner have no values.
+    ``expands_codes``: values of contributions may be codes.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Description:
     loses_on_purpose: bool = True
     results_grow: bool = True
     owned_results: bool = True
+    expands_codes: bool = True
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -106,6 +108,8 @@ class Target(ABC):
     # The largest number of values in a RESULT that answers a packet without values.
     most_growing_values = PROTOCOL_MAX_VALUES
     owned_results = True
+    # The largest number of values in a packet with codes.
+    most_codes = PROTOCOL_MAX_VALUES
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -186,6 +190,7 @@ class Bmv2(Target):
     name = "bmv2"
     needs_namespace = True
     most_growing_values = 128  # it exits if a packet grows by more than 512 bytes
+    most_codes = 512 // 3  # each grows by three bytes
 
     @classmethod
     def check_available(cls) -> None:
@@ -205,6 +210,7 @@ class Bmv2(Target):
             unix=False,
             shortest_frame=14,
             results_grow=values <= self.most_growing_values,
+            expands_codes=values <= self.most_codes,
         )
 
     def _command(self) -> Sequence[str]:
@@ -261,6 +267,7 @@ class TofinoEmulator(Target):
     max_workers = 32
     loses_on_purpose = False
     owned_results = False
+    most_codes = 0
     ignores_repeated_results = False
 
     @classmethod
@@ -285,6 +292,7 @@ class TofinoEmulator(Target):
             bfrt=address,
             loses_on_purpose=self.loses_on_purpose,
             owned_results=self.owned_results,
+            expands_codes=False,
         )
 
     def _sockets(self, port: int) -> tuple[Path, Path]:
@@ -341,6 +349,7 @@ class TofinoModel(Target):
             bfrt=_BFRT_ADDRESS,
             loses_on_purpose=False,
             owned_results=False,
+            expands_codes=False,
         )
 
     def __enter__(self) -> Target:

@@ -14,7 +14,7 @@ from switchml.arguments import positive_seconds, whole_number
 from switchml.calls import FORMS, REDUCTIONS, Operation, Sparse
 from switchml.errors import SwitchMLError, UnsupportedTensor, WorldChanged
 from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
-from switchml.lanes import WIDE, Lanes, lanes_for
+from switchml.lanes import CODES, FORMATS, WIDE, Codes, Lanes, lanes_for
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
@@ -105,6 +105,11 @@ class Communicator:
         return self._membership.native.optional_values
 
     @property
+    def codes(self) -> tuple[Codes, ...]:
+        """The codes of one byte that the switches of the job expand and sum, by their names in `all_reduce`."""
+        return tuple(name for name in CODES if self._membership.native.formats >> FORMATS[name] & 1)
+
+    @property
     def shares_memory(self) -> bool:
         """True if the switch is on this host and reads this rank's values where they are, without packets."""
         return self._membership.native.shares_memory
@@ -143,6 +148,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         sparse: Sparse = False,
+        codes: Codes | None = None,
     ) -> None: ...
 
     @overload
@@ -158,6 +164,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         sparse: Sparse = False,
+        codes: Codes | None = None,
     ) -> Work: ...
 
     @overload
@@ -173,6 +180,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         sparse: Sparse = False,
+        codes: Codes | None = None,
     ) -> Work | None: ...
 
     def all_reduce(
@@ -187,6 +195,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         sparse: Sparse = False,
+        codes: Codes | None = None,
     ) -> Work | None:
         """Replace `x` on every rank by the sum or the average over all ranks.
 
@@ -217,6 +226,12 @@ class Communicator:
                 switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
                 each of `slots`, or in large packets 70 % of them. "auto" sends all blocks where earlier calls of the
                 same size and dtype have shown that most of them have values, and never changes bits (docs/sparse.md).
+            codes: send floating-point numbers as codes of one byte that the switches expand to words before they add
+                them up, one of `codes` of this communicator. "natural8": a sign and one of the two powers of two around
+                a number, at random by `seed`, so that the expected result is the exact one. "dynamic8": the nearest
+                of 255 numbers of a dynamic tree. The codes have a common unit in each block. They are a quarter of the
+                bytes that a rank sends; results take 32 bits (docs/compression.md). Not together with `wire_bits`,
+                `rounding`, `bound` or `sparse`.
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
@@ -224,17 +239,20 @@ class Communicator:
                 and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
             CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
-                `rounding`, `seed`, `bound` or `sparse`; `x` is undefined.
+                `rounding`, `seed`, `bound`, `sparse` or `codes`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op`, `rounding` or `sparse` is unknown, `wire_bits` is not 8, 16 or 32, the sums of all ranks
-                do not fit their lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x`
-                shares memory with the array of a call that has not ended. Nothing was sent.
+            ValueError: `op`, `rounding`, `sparse` or `codes` is unknown, the switches of the job do not expand `codes`,
+                `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their lanes, a value of `x` is beyond
+                `bound`, `timeout` is not a positive number, or `x` shares memory with the array of a call that has not
+                ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
         buffer = buffer_of(x)
-        kind, lanes = _checked_sum("all_reduce", buffer, op, self.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = self._checked_sum("all_reduce", buffer, op, wire_bits, rounding, seed, bound, codes)
+        if codes is not None and sparse:
+            raise ValueError("a sparse call has no codes. The array is unchanged; leave one of both arguments out")
         return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes, _checked_sparse(sparse))
 
     @overload
@@ -250,6 +268,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        codes: Codes | None = None,
     ) -> None: ...
 
     @overload
@@ -265,6 +284,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        codes: Codes | None = None,
     ) -> Work: ...
 
     @overload
@@ -280,6 +300,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        codes: Codes | None = None,
     ) -> Work | None: ...
 
     def reduce_scatter(
@@ -294,6 +315,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        codes: Codes | None = None,
     ) -> Work | None:
         """Replace `output` on rank r by the r-th part of the sum or the average of `input` over all ranks.
 
@@ -314,6 +336,8 @@ class Communicator:
             rounding: rounding of floating-point numbers to fewer bits.
             seed: of stochastic rounding, whose numbers depend on the place of a value in `input`.
             bound: the largest magnitude of integers.
+            codes: as `all_reduce` has them. As each rank gets the results of its part alone, on switches that send
+                results only to their owner, both directions have fewer bytes.
 
         Raises:
             UnsupportedTensor: the arrays cannot be used; nothing was sent, and they are unchanged.
@@ -326,7 +350,7 @@ class Communicator:
 
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = _checked_sum("reduce_scatter", given, op, self.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = self._checked_sum("reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes)
         self._require_parts("input", given, "output", result)
         return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
 
@@ -418,7 +442,7 @@ class Communicator:
         """
         keys = checked_keys(ids)
         buffer, dimension = checked_rows(rows, len(keys))
-        _checked_sum("all_reduce", buffer, op, self.world_size, 32, "nearest", 0, None)
+        self._checked_sum("all_reduce", buffer, op, 32, "nearest", 0, None, None)
         ends = _end(timeout)
         union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
@@ -554,6 +578,46 @@ class Communicator:
         work.wait()
         return None
 
+    def _checked_sum(
+        self,
+        operation: Operation,
+        buffer: Buffer,
+        op: str,
+        wire_bits: int,
+        rounding: str,
+        seed: int,
+        bound: int | None,
+        codes: Codes | None,
+    ) -> tuple[int, Lanes]:
+        """Return the native kind and the lanes of a sum of `buffer`.
+
+        Raises:
+            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+            UnsupportedTensor: the dtype has no such sum.
+            ValueError: an argument is not one of those that `all_reduce` lists.
+
+        """
+        if op not in ("sum", "avg"):
+            raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
+        kind = REDUCTIONS.get((buffer.dtype, op))
+        if kind is None:
+            integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
+            allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
+            raise UnsupportedTensor(
+                f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it '
+                "first."
+            )
+        lanes = lanes_for(buffer.dtype, self.world_size, wire_bits, rounding, seed, bound, codes)
+        if lanes.codes is not None and lanes.codes not in self.codes:
+            raise ValueError(
+                f"the switches of this job cannot sum {lanes.codes} codes: a switch must expand them in front of every "
+                "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values. The array is "
+                "unchanged; leave `codes` out, or use wire_bits of 16 or 8"
+            )
+        if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
+            raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
+        return kind, lanes
+
     def _require_parts(self, whole_name: str, whole: Buffer, part_name: str, part: Buffer) -> None:
         """Check that `part` can be the part of this rank of `whole`.
 
@@ -593,36 +657,3 @@ def _end(timeout: float | None) -> float:
 def _left(end: float) -> float:
     """Return the seconds until `end`; at least one millisecond, after which a collective times out."""
     return max(end - time.monotonic(), 0.001)
-
-
-def _checked_sum(
-    operation: Operation,
-    buffer: Buffer,
-    op: str,
-    world_size: int,
-    wire_bits: int,
-    rounding: str,
-    seed: int,
-    bound: int | None,
-) -> tuple[int, Lanes]:
-    """Return the native kind and the lanes of a sum of `buffer`.
-
-    Raises:
-        TypeError: `wire_bits`, `seed` or `bound` is not an integer.
-        UnsupportedTensor: the dtype has no such sum.
-        ValueError: an argument is not one of those that `Communicator.all_reduce` lists.
-
-    """
-    if op not in ("sum", "avg"):
-        raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
-    kind = REDUCTIONS.get((buffer.dtype, op))
-    if kind is None:
-        integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
-        allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
-        raise UnsupportedTensor(
-            f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
-        )
-    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound)
-    if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
-        raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
-    return kind, lanes

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from switchml import _native
 from switchml.arguments import whole_number
 
-__all__ = ["LANE_BITS", "ROUNDINGS", "WIDE", "Lanes", "Rounding", "lanes_for"]
+__all__ = ["CODES", "FORMATS", "LANE_BITS", "ROUNDINGS", "WIDE", "Codes", "Lanes", "Rounding", "lanes_for"]
 
+Codes = Literal["natural8", "dynamic8"]
 Rounding = Literal["nearest", "stochastic"]
 
 LANE_BITS: Final = (32, 16, 8)
 ROUNDINGS: Final = ("nearest", "stochastic")
+FORMATS: Final[dict[Codes | None, int]] = {
+    None: _native.FORMAT_INT32,
+    "natural8": _native.FORMAT_NATURAL8,
+    "dynamic8": _native.FORMAT_DYNAMIC8,
+}
+"""The formats of packets by the name of their codes; None for words."""
+CODES: Final[tuple[Codes, ...]] = ("natural8", "dynamic8")
 
 _WORD_BITS: Final = 32
+_MOST_RANKS_OF_DYNAMIC8: Final = 64  # whose sums fit a word
+_FLOATS: Final = ("float32", "float16", "bfloat16")
 _LARGEST_MAGNITUDES: Final = {"bool": 1, "int8": 2**7, "uint8": 2**8 - 1, "int16": 2**15, "int32": 2**31}
 _UNCHANGED: Final = "The array is unchanged."
 
@@ -25,6 +36,7 @@ class Lanes(NamedTuple):
     rounding: Rounding = "nearest"
     seed: int = 0
     bound: int | None = None  # the largest magnitude of the integers, if the caller has named one
+    codes: Codes | None = None  # of floating-point numbers, one byte for each in contributions
 
     @property
     def stochastic(self) -> bool:
@@ -41,6 +53,8 @@ class Lanes(NamedTuple):
         text = "" if self.bits == _WORD_BITS else f" wire_bits={self.bits}"
         if self.stochastic:
             text += f" rounding={self.rounding} seed={self.seed}"
+        if self.codes is not None:
+            text += f" codes={self.codes}" + (f" seed={self.seed}" if self.codes == "natural8" else "")
         return text if self.bound is None else f"{text} bound={self.bound}"
 
 
@@ -49,7 +63,13 @@ WIDE: Final = Lanes()
 
 
 def lanes_for(
-    dtype: str, world_size: int, wire_bits: int = 32, rounding: str = "nearest", seed: int = 0, bound: int | None = None
+    dtype: str,
+    world_size: int,
+    wire_bits: int = 32,
+    rounding: str = "nearest",
+    seed: int = 0,
+    bound: int | None = None,
+    codes: Codes | None = None,
 ) -> Lanes:
     """Return the lanes for an all-reduce of `dtype` over `world_size` ranks.
 
@@ -67,6 +87,10 @@ def lanes_for(
     seed = whole_number(seed, "seed")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1. {_UNCHANGED}")
+    if codes is not None:
+        if bits != _WORD_BITS or rounding != "nearest" or bound is not None:
+            raise ValueError(f"codes have no wire_bits, rounding or bound. {_UNCHANGED} Leave these arguments out.")
+        return _coded(codes, dtype, world_size, seed)
     if dtype == "int64" and (bits != _WORD_BITS or bound is not None):
         raise ValueError(
             "int64 takes as many words as the values of its packet need; wire_bits and bound are for other dtypes. "
@@ -89,6 +113,19 @@ def lanes_for(
     if largest is not None and (bits != _WORD_BITS or bound is not None):
         _require_room(dtype, world_size, bits, largest if bound is None else min(bound, largest))
     return Lanes(bits, "stochastic" if rounding == "stochastic" else "nearest", seed, bound)
+
+
+def _coded(codes: Codes, dtype: str, world_size: int, seed: int) -> Lanes:
+    if codes not in CODES:
+        raise ValueError(f"codes is {codes!r}; it must be {' or '.join(map(repr, CODES))}. {_UNCHANGED}")
+    if dtype not in _FLOATS:
+        raise ValueError(f"codes are for {', '.join(_FLOATS)}, not for {dtype}. {_UNCHANGED}")
+    if codes == "dynamic8" and world_size > _MOST_RANKS_OF_DYNAMIC8:
+        raise ValueError(
+            f"the sums of dynamic8 codes fit words for at most {_MOST_RANKS_OF_DYNAMIC8} ranks, and this job has "
+            f"{world_size}. {_UNCHANGED} Use natural8, or wire_bits."
+        )
+    return Lanes(seed=seed, codes=codes)
 
 
 def _require_levels(dtype: str, world_size: int, bits: int) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.membership import Membership
 
 __all__ = ["Blocks", "Work"]
-
-_WORD_BYTES: Final = 4
 
 
 class Blocks(NamedTuple):
@@ -37,7 +35,7 @@ class Work:
     def wire_bytes(self) -> int:
         """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns."""
         outcome = self._submitted.outcome
-        return 0 if outcome is None else _WORD_BYTES * outcome.words
+        return 0 if outcome is None else outcome.wire_bytes
 
     @property
     def is_sparse(self) -> bool:

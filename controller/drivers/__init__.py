@@ -6,7 +6,7 @@ import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, DropReason, Verdict
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, DropReason, Format, Verdict
 from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
@@ -108,7 +108,8 @@ class Capabilities:
     If it is `streamed`, ranks with and without values can share a phase, so a sparse call can stream its blocks: the
     RESULT has the values of a phase that has any, even if the packet that it answers has none. If it has
     `owned_results`, the copies of a RESULT that do not go to the owner of its chunk have no values. If it is a `leaf`,
-    it can be below another switch, with one rank less below it.
+    it can be below another switch, with one rank less below it. `formats` are those in which it takes the values of
+    contributions.
     """
 
     values_per_packet: int
@@ -117,6 +118,7 @@ class Capabilities:
     streamed: bool = False
     owned_results: bool = False
     leaf: bool = False
+    formats: frozenset[Format] = frozenset((Format.INT32,))
 
 
 @dataclass(frozen=True)

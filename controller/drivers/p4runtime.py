@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -45,7 +46,7 @@ from switchml.controller.drivers.p4tables import (
 )
 from switchml.controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
 from switchml.controller.version import require_same_release
-from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.constants import DropReason, Format, Verdict
 from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["P4RuntimeDriver"]
@@ -62,6 +63,7 @@ _VALUES_ANNOTATION = "switchml_values_per_packet"
 _STREAMED_ANNOTATION = "switchml_streamed"
 _OWNED_ANNOTATION = "switchml_owned_results"
 _LEAF_ANNOTATION = "switchml_leaf"
+_FORMATS_ANNOTATION = "switchml_formats"
 _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDED, fy.GRPCStatusCode.CANCELLED)
 
 
@@ -457,12 +459,25 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     annotations = {annotation.name: annotation.body for annotation in schema.tables["worker_table"].annotations}
     streamed, owned = _STREAMED_ANNOTATION in annotations, _OWNED_ANNOTATION in annotations
     leaf = _LEAF_ANNOTATION in annotations
+    formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if settings.target == "soft":
         values, slots = settings.values_per_packet, settings.slots
-        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf)
+        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats)
     if _VALUES_ANNOTATION not in annotations:
         raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
     body = annotations[_VALUES_ANNOTATION]
     values = int(str(body[0] if isinstance(body, list) else body))
     slots = schema.registers["slot_epoch"].size // 2
-    return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf)
+    return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats)
+
+
+def _formats(settings: SwitchSettings, body: object) -> frozenset[Format]:
+    """Return the formats that a pipeline's annotation names besides INT32; `body` is None without the annotation."""
+    names = re.findall(r"\w+", " ".join(map(str, body)) if isinstance(body, list | tuple) else str(body or ""))
+    unknown = sorted(set(names) - {known.name.lower() for known in Format})
+    if unknown:
+        raise ConfigError(
+            f"switch {settings.name}: @{_FORMATS_ANNOTATION} of the P4 program names {unknown[0]!r}, which is not a "
+            "format of this release"
+        )
+    return frozenset({Format.INT32, *(Format[name.upper()] for name in names)})

@@ -14,7 +14,7 @@ from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac
 from switchml.controller.switches import ManagedSwitch
-from switchml.dataplane.constants import TREE_NO_RANK
+from switchml.dataplane.constants import TREE_NO_RANK, Format
 
 __all__ = ["PlacedJob", "revocation"]
 
@@ -115,10 +115,18 @@ class PlacedJob:
             workers=[rank.worker for rank in carried],
             wire_workers=[wire_workers[rank] for rank in ranks] if job.in_tree else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
+            formats=sorted(self._formats()),
             owned_results=not job.in_tree and all(one.driver.capabilities.owned_results for one in self.switches),
             priority=job.priority,
             tenant=job.tenant,
             aggregators=[_aggregator(one.config) for one in self.switches] if over_aggregators else [],
+        )
+
+    def _formats(self) -> frozenset[Format]:
+        """Return the formats of the switches that have ranks; the others get sums, which are in INT32."""
+        with_ranks = {rank.switch for rank in self.job.ranks}
+        return frozenset[Format].intersection(
+            *(switch.driver.capabilities.formats for place, switch in self.places() if place.switch in with_ranks)
         )
 
     def activation(self) -> pb.ControllerMessage:

@@ -36,7 +36,7 @@ _EXPECTED = (
 )
 _MAX_P4INFO_BYTES = 1024 * 1024  # SwitchML's P4Info has a few hundred bytes for each value of a packet
 # The annotations of a pipeline that follow from its dimensions.
-_ANNOTATIONS = ("switchml_values_per_packet", "switchml_streamed", "switchml_owned_results")
+_ANNOTATIONS = ("switchml_values_per_packet", "switchml_streamed", "switchml_owned_results", "switchml_formats")
 _MAX_DIFFERENCES = 5
 
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "native/counters/counters.h"
+#include "native/wire/constants.h"
 #include "native/wire/epoch_limit.h"
 
 namespace switchml::agent {
@@ -30,13 +31,15 @@ struct RankAssignment {
   uint8_t worker;  // its number in packets: among the ranks at its switch, if the job is on several
   uint16_t epoch;
   uint32_t world_size;
-  uint16_t slot_base;                    // first pool index
-  uint32_t slots;                        // a power of two
-  uint32_t values;                       // per packet
-  std::string multicast_address;         // IPv4 group to which results are also sent; empty: no group
-  uint32_t secret = 0;                   // of the epoch; part of every packet of the job
-  bool optional_values = false;          // the pipelines take contributions without values in any phase (channel.h)
-  bool owned_results = false;            // the pipelines send values that one rank reads to this rank only
+  uint16_t slot_base;             // first pool index
+  uint32_t slots;                 // a power of two
+  uint32_t values;                // per packet
+  std::string multicast_address;  // IPv4 group to which results are also sent; empty: no group
+  uint32_t secret = 0;            // of the epoch; part of every packet of the job
+  bool optional_values = false;   // the pipelines take contributions without values in any phase (channel.h)
+  bool owned_results = false;     // the pipelines send values that one rank reads to this rank only
+  // Bit f: the switches take contributions with values in wire::Format f.
+  uint32_t formats = 1U << static_cast<uint32_t>(wire::Format::int32);
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch
   // Above the `worker` of all ranks of the job at this agent; 0: the world size.
   uint32_t workers = 0;

@@ -53,6 +53,7 @@ int RankChannel::open() {
   control->geometry.results_apart = 1;
   control->geometry.optional_values = assignment_.optional_values ? 1 : 0;
   control->geometry.owned_results = assignment_.owned_results ? 1 : 0;
+  control->geometry.formats = assignment_.formats;
   control->geometry.first_cpu = 1;  // any
   control->server_sleeps.store(
       1, std::memory_order_relaxed);  // the home may have gone to sleep before this memory existed

@@ -101,7 +101,8 @@ class RankSender {
   bool has_values(uint32_t slot) const { return (slots_.ticket(slot).flags & wire::flag::without_values) == 0; }
   // Bytes of the packet that is sent from a slot.
   size_t bytes_of(uint32_t slot) const {
-    return wire::protocol::header_bytes + (has_values(slot) ? assignment_.values * sizeof(uint32_t) : 0);
+    return wire::protocol::header_bytes +
+           (has_values(slot) ? assignment_.values * wire::value_bytes(slots_.ticket(slot).format) : 0);
   }
   void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
   // Sends the contributions that send_window() has put off.

@@ -169,6 +169,7 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     assignment.secret,
                                     assignment.optional_values ? 1U : 0U,
                                     assignment.owned_results ? 1U : 0U,
+                                    assignment.formats,
                                     assignment.priority,
                                     assignment.tenant};
   const ShmConnector::Reply reply = connector_.ask(request);

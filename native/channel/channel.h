@@ -45,7 +45,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483038;  // "SWMLCH08": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483039;  // "SWMLCH09": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -57,6 +57,7 @@ struct Geometry {
   // 1: the ranks of a phase may differ in whether they send values, and its result names the smallest chunk of theirs.
   uint32_t optional_values;
   uint32_t owned_results;  // 1: a result that only one rank reads may come to the others without values
+  uint32_t formats;        // bit f: the switches take contributions with values in wire::Format f
   // The CPUs, by number, near which the server has the values of this rank; none where first is above last.
   uint32_t first_cpu;
   uint32_t last_cpu;

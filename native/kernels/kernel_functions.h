@@ -219,6 +219,9 @@ uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* value
 // Returns the sum of weight_(first + i) * words[i] for i in [begin, end).
 uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
 
+// Writes the random numbers of the first `count` elements of a block, and those up to a multiple of 64.
+void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds);
+
 // For narrow lanes, `first` is an element that starts a word. Without thresholds, quantize_lanes() rounds to nearest.
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,

@@ -69,24 +69,6 @@ int32_t truncated(float value) {
                                                                                : static_cast<int32_t>(value);
 }
 
-// The definition is in lanes.h.
-void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
-  constexpr size_t kWords = 16;
-  for (size_t i = 0; i < count; i += 4 * kWords) {
-    for (size_t j = 0; j < kWords; ++j) {
-      const uint32_t state = rounding.first_key + static_cast<uint32_t>(i / 4 + j) * Rounding::kStep;
-      const uint32_t product = (state ^ (state >> 15) ^ rounding.second_key) * Rounding::kFactor;
-      const uint32_t word = product ^ (product >> 16);
-      const uint32_t rotated = word << 8 | word >> 24;
-      uint16_t* const to = thresholds + i + 2 * j;
-      to[0] = static_cast<uint16_t>(word);
-      to[1] = static_cast<uint16_t>(word >> 16);
-      to[2 * kWords] = static_cast<uint16_t>(rotated);
-      to[2 * kWords + 1] = static_cast<uint16_t>(rotated >> 16);
-    }
-  }
-}
-
 template <typename Integer>
 int32_t integer_of(Integer value) {
   return NumberOf<Integer>::of(value);
@@ -136,6 +118,24 @@ uint32_t read_lanes(const uint8_t* words, size_t first, size_t count, int lane_b
 }
 
 }  // namespace
+
+// The definition is in lanes.h.
+void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
+  constexpr size_t kWords = 16;
+  for (size_t i = 0; i < count; i += 4 * kWords) {
+    for (size_t j = 0; j < kWords; ++j) {
+      const uint32_t state = rounding.first_key + static_cast<uint32_t>(i / 4 + j) * Rounding::kStep;
+      const uint32_t product = (state ^ (state >> 15) ^ rounding.second_key) * Rounding::kFactor;
+      const uint32_t word = product ^ (product >> 16);
+      const uint32_t rotated = word << 8 | word >> 24;
+      uint16_t* const to = thresholds + i + 2 * j;
+      to[0] = static_cast<uint16_t>(word);
+      to[1] = static_cast<uint16_t>(word >> 16);
+      to[2 * kWords] = static_cast<uint16_t>(rotated);
+      to[2 * kWords + 1] = static_cast<uint16_t>(rotated >> 16);
+    }
+  }
+}
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,

@@ -24,7 +24,26 @@ enum class Kind : uint8_t {
 
 enum class Format : uint8_t {
   int32 = 1,
+  natural8 = 4,
+  dynamic8 = 5,
 };
+
+namespace dynamic8 {
+constexpr uint32_t unit_bits = 25;
+constexpr uint32_t start_0 = 18;
+constexpr uint32_t start_1 = 109;
+constexpr uint32_t start_2 = 713;
+constexpr uint32_t start_3 = 5243;
+constexpr uint32_t start_4 = 0xA7F0;
+constexpr uint32_t start_5 = 0x5D70A;
+constexpr uint32_t start_6 = 0x36CCCD;
+constexpr uint32_t step_1 = 151;
+constexpr uint32_t step_2 = 755;
+constexpr uint32_t step_3 = 3775;
+constexpr uint32_t step_4 = 18874;
+constexpr uint32_t step_5 = 0x170A4;
+constexpr uint32_t step_6 = 0x73333;
+}  // namespace dynamic8
 
 namespace flag {
 constexpr uint32_t without_values = 1;

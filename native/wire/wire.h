@@ -90,6 +90,14 @@ inline void store_header(uint8_t* p, const Header& h) {
   store32(p + 28, h.secret);
 }
 
+// Returns whether the values of a contribution in this format are codes of one byte (codes.h).
+constexpr bool is_coded(uint32_t format) {
+  return format == static_cast<uint32_t>(Format::natural8) || format == static_cast<uint32_t>(Format::dynamic8);
+}
+
+// Returns the bytes that a value of a contribution takes; 4 in a format that no switch knows.
+constexpr size_t value_bytes(uint32_t format) { return is_coded(format) ? 1 : sizeof(uint32_t); }
+
 // Returns the ranks, as a bitmap, that read the values of a RESULT with this owner.
 inline uint64_t readers_of(uint8_t owner) {
   if (owner == owner::everyone) return ~uint64_t{0};

@@ -15,12 +15,14 @@ from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
 from ptf_tests.job import Job, default_host
 from ptf_tests.leaf_job import LeafJob
 from switchml.controller.drivers.p4tables import replicas
+from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     TREE_FIRST_PARENT_INSTANCE,
     TREE_NO_RANK,
     TREE_PARENT_GROUP,
     Flag,
+    Format,
     Kind,
 )
 from switchml.dataplane.wire import Packet
@@ -45,13 +47,15 @@ class Abilities:
     """The abilities of a pipeline that not all have.
 
     ``lose``: it has loss tables. ``grow``: its RESULTs can have values although the packets that they answer have none.
-    ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``contradict``: a RESULT of the
+    ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``expand``: it takes codes of
+    one byte as values. ``contradict``: a RESULT of the
     parent that comes again changes nothing, even if it differs from the first one.
     """
 
     lose: bool = True
     grow: bool = True
     own: bool = True
+    expand: bool = True
     contradict: bool = True
 
 
@@ -248,15 +252,21 @@ def _contributions(
     if from_parent and not can.contradict:
         empty = can.grow and (phase + slot) % 3 == 0
     count = 0 if empty else pick.any(job.values, 1)
-    length = pick("payload", 0 if empty else job.values, 0, 1, job.values - 1, job.values, job.values + 1)
+    lengths = (0, 1, job.values - 1, job.values, job.values + 1)
+    number_format = pick("format", Format.INT32, 0, 2)
+    if can.expand:
+        number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, *range(1, 7), 0xFF)
+        lengths += (job.values // 4, 4 * job.values)  # words that take the bytes of codes, and the reverse
+    length = pick("payload", 0 if empty else job.values, *lengths)
+    largest = 0xFF if number_format in CODED_FORMATS else 0xFFFFFFFF
     flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFE)
-    step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345678)
+    step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345679)
     packet = Packet(
         version=pick("version", 1, 0, 2),
         kind=pick("kind", int(kind), *map(int, Kind), 0, 3),
         job=pick("job", job.id, 0, 1, 2, 3, 0xFFFF),
         worker=pick("worker", number, 0, 1, 63, 64, TREE_NO_RANK),
-        format=pick("format", 1, 0, 2),
+        format=number_format,
         exponent=pick("exponent", pick.any(0, 100, 254, 255, 256), 257, 0xFFFF),
         slot=max(0, job.slot_base + slot) << 1 | pick("half", phase & 1, 1 - (phase & 1)),
         count=pick("count", count, 0, 1, job.values, job.values + 1, 0xFFFF),
@@ -267,7 +277,7 @@ def _contributions(
         chunk=pick.any(0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF),
         check=pick.any(0, 1, 0x80000000, 0xFFFFFFFF),
         secret=pick("secret", job.secret, 0, 1, 0xFFFFFFFF),
-        values=tuple(step * (lane + rank + 1) & 0xFFFFFFFF for lane in range(length)),
+        values=tuple(step * (lane + rank + 1) & largest for lane in range(length)),
     )
     host = pick("host", usual, *_HOSTS, usual.moved(mac=SWITCH_MAC))
     frame = _in_ipv4(pick, host, packet.pack())

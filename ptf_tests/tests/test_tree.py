@@ -11,7 +11,7 @@ from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, contribution_frame, result_frame
 from ptf_tests.job import default_host
 from ptf_tests.leaf_job import LeafJob
-from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Kind, Verdict
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.wire import Packet
 
 
@@ -45,6 +45,7 @@ def _resent(result: Packet, asked_by: Packet) -> Packet:
     return replace(
         asked_by,
         kind=Kind.RESULT,
+        format=Format.INT32,
         exponent=result.exponent,
         check=result.check,
         chunk=result.chunk,
@@ -68,6 +69,24 @@ class ParentCompletes(_BelowAParent):
         for packet in packets:
             self.contribute(job, packet, Verdict.RESENT)
             self.expect_resend(job, _resent(result, packet))
+
+
+@group("values")
+class CodesBelowAParent(_BelowAParent):
+    """Codes of ranks reach the parent as words."""
+
+    def runTest(self) -> None:
+        if not self.target.expands_codes:
+            self.skipTest(f"{self.target.name} does not expand codes in packets of {self.target.values} values")
+        job = self.leaf_job(2)
+        codes = tuple(lane % 256 for lane in range(job.values))
+        packets = [job.packet(rank, values=codes, format=Format.NATURAL8 + rank) for rank in range(2)]
+        self.fill(job, packets)
+        result = job.from_parent(owner=1)
+        self.answer(job, result, Verdict.COMPLETED)
+        self.expect_result(job, job.to_ranks(result))
+        self.contribute(job, packets[1], Verdict.RESENT)
+        self.expect_resend(job, _resent(result, packets[1]))
 
 
 @group("values")

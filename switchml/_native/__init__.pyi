@@ -60,6 +60,12 @@ DIVISION_SCATTER: int = 1
 
 DIVISION_GATHER: int = 2
 
+FORMAT_INT32: int = 1
+
+FORMAT_NATURAL8: int = 4
+
+FORMAT_DYNAMIC8: int = 5
+
 FORM_DENSE: int = 0
 
 FORM_SPARSE: int = 1
@@ -85,9 +91,9 @@ class Outcome:
         """The lowest indices of such elements."""
 
     @property
-    def words(self) -> int:
+    def wire_bytes(self) -> int:
         """
-        The words of an ended call that this rank has put into packets, without retransmissions.
+        The bytes of the values that this rank has put into packets in an ended call, without retransmissions.
         """
 
     @property
@@ -123,6 +129,7 @@ class Communicator:
         stochastic: bool = False,
         seed: int = 0,
         form: int = 0,
+        format: int = 1,
     ) -> int:
         """
         Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
@@ -131,7 +138,8 @@ class Communicator:
         DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each rank,
         and the output or the input has only the part of this rank. The sums of integers must fit lanes of
         `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
-        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. Raises ValueError for
+        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is that of
+        floating-point numbers in packets. Raises ValueError for
         memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
@@ -172,6 +180,10 @@ class Communicator:
     def world_size(self) -> int: ...
     @property
     def slots(self) -> int: ...
+    @property
+    def formats(self) -> int:
+        """The formats in which the switches take values: bit f for format f."""
+
     @property
     def optional_values(self) -> bool: ...
     @property

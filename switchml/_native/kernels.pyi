@@ -129,6 +129,27 @@ def all_within(
     Return whether no value of an array of any length is farther from 0 than `bound`.
     """
 
+def write_codes(
+    dtype: Type,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    format: int,
+    shift: int,
+    codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    counter: tuple[int, int, int, int] | None = None,
+) -> None:
+    """
+    Write the codes of the values of a block times 2^shift. `counter` as for quantize_lanes, for natural8.
+    """
+
+def expand_codes(
+    codes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    format: int,
+    words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> int:
+    """
+    Write the words that codes stand for, and return their weighed sum as computed from the codes.
+    """
+
 def run(
     kernel: str,
     dtype: Type,

@@ -21,7 +21,7 @@ struct Call {
   uint32_t fingerprint = 0;  // a hash of sequence, operation, dtype, size, root and lanes
   uint64_t first_position = 0;
   uint64_t positions_left = 0;
-  uint64_t words = 0;  // that its contributions have had so far
+  uint64_t wire_bytes = 0;  // of the values that its contributions have had so far
   CallStatus status = CallStatus::pending;
   channel::CallTimes times;
 };

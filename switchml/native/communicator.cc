@@ -191,7 +191,7 @@ Communicator::Outcome Communicator::outcome(uint64_t sequence) {
   if (call.status == CallStatus::pending) {
     return {call.status, {}, 0, {}, false};
   }
-  return {call.status, call.codec->non_finite(), call.words, call.codec->blocks(), call.codec->is_sparse()};
+  return {call.status, call.codec->non_finite(), call.wire_bytes, call.codec->blocks(), call.codec->is_sparse()};
 }
 
 void Communicator::release(uint64_t sequence) {

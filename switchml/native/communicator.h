@@ -40,7 +40,7 @@ class Communicator {
   struct Outcome {
     CallStatus status;
     NonFinite non_finite;
-    uint64_t words;  // that this rank has put into packets, without retransmissions
+    uint64_t wire_bytes;  // of the values that this rank has put into packets, without retransmissions
     Blocks blocks;
     bool sparse;  // whether the call was made as one
   };

@@ -147,7 +147,7 @@ void Stream::submit(uint32_t index) {
   Slot& slot = slots_[index];
   const Codec& codec = *slot.call->codec;
   slot.sent = codec.encode(slot.chunk, channel_.contribution(index));
-  slot.call->words += slot.sent.count;
+  slot.call->wire_bytes += slot.sent.count * wire::value_bytes(static_cast<uint32_t>(slot.sent.format));
   if (slot.sent.tells_next && slot.exponent_ahead == wire::exponent::unknown) {
     slot.exponent_ahead = exponent_at(slot.position + geometry_.slots);
   }
@@ -155,7 +155,7 @@ void Stream::submit(uint32_t index) {
   slot.chunk.next.own = slot.sent.next.value_or(wire::next::none);
 
   channel::Ticket ticket{};
-  ticket.format = static_cast<uint16_t>(wire::Format::int32);
+  ticket.format = static_cast<uint16_t>(slot.sent.format);
   ticket.position = static_cast<uint32_t>(slot.position);
   ticket.chunk = slot.sent.next.value_or(ticket.position);
   ticket.exponent = slot.chunk.told.own;

@@ -82,5 +82,9 @@ def test_every_fabric_gives_the_same_bits_in_every_run(ctl: Ctl, name: str, expe
 @pytest.mark.skipif(not PROGRAM.exists(), reason="skipped: the program was not compiled for the emulator")
 @pytest.mark.parametrize("place", [ALONE, SPINE, LEAF], ids=["alone", "spine", "leaf"])
 def test_the_emulated_tofino_gives_the_same_bits(ctl: Ctl, place: Place, expected: dict[str, str]) -> None:
+    # Tofino expands no codes; above the switches of the ranks it gets words.
+    takes_codes = place is SPINE
+    usual = {call: digest for call, digest in expected.items() if takes_codes or not call.endswith(" codes")}
+    assert takes_codes == (usual == expected)
     with EmulatedTofino(ctl, place):
-        assert run_job(ctl, "--switch", place.top).sums == expected
+        assert run_job(ctl, "--switch", place.top).sums == usual

@@ -18,7 +18,7 @@ import switchml
 from switchml.controller.drivers.p4tables import MULTICAST_RANK
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Verdict
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Format, Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
 from switchml.host_agent.jobs import Jobs, LocalJob
@@ -76,6 +76,7 @@ class Fabric:
         self.held_back: set[int] = set()  # kinds of events that this controller ignores
         self.optional_values = True  # what agents are told of the pipeline
         self.owned_results = True
+        self.formats = list(Format)
         self._next_base = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
@@ -140,6 +141,7 @@ class Fabric:
                 multicast_address=multicast,
                 optional_values=self.optional_values,
                 owned_results=self.owned_results,
+                formats=self.formats,
                 priority=priority,
             )
             ready = self.wait(agent.jobs.open(assignment))

@@ -23,7 +23,7 @@ from switchml.controller.drivers.p4tables import (
     printed_group,
     switch_address_entry,
 )
-from switchml.dataplane.constants import TREE_NO_RANK, Kind, Verdict
+from switchml.dataplane.constants import TREE_NO_RANK, Format, Kind, Verdict
 
 entities_of = partial(job_entities, owned_results=True)
 CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
@@ -175,17 +175,20 @@ def test_sixty_four_ranks_fill_the_bitmap():
 
 def test_capabilities_come_from_the_configuration_or_the_program():
     soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
-    expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True)
+    expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format))
     assert P4RuntimeDriver(soft.driver_settings).capabilities == expected
 
 
 def test_bmv2_has_one_program_for_each_number_of_values():
     for values, expected in ((0, 64), (64, 64), (256, 256)):
         bmv2 = SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)
-        # A packet of 256 values would grow by more than BMv2 survives.
+        # A packet of 256 values would grow by more than BMv2 survives, from codes as well as from none.
         streamed = expected == 64
+        formats = frozenset(Format) if streamed else frozenset((Format.INT32,))
         capabilities = P4RuntimeDriver(bmv2.driver_settings).capabilities
-        assert capabilities == Capabilities(expected, 2048, streamed=streamed, owned_results=True, leaf=True)
+        assert capabilities == Capabilities(
+            expected, 2048, streamed=streamed, owned_results=True, leaf=True, formats=formats
+        )
 
 
 @pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])

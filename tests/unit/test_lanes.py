@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,24 @@ def test_a_call_says_which_lanes_it_has() -> None:
     assert wide.to_message()["op"] == "sum wire_bits=32"
     assert call._replace(lanes=Lanes(bound=7)).to_message()["op"] == "sum wire_bits=32 bound=7"
     assert Call(3, "broadcast", "", buffer, 0).to_message()["op"] == ""
+
+
+def test_codes_are_described_with_their_seed() -> None:
+    assert lanes_for("float32", 64, codes="natural8", seed=5) == Lanes(seed=5, codes="natural8")
+    assert str(Lanes(seed=5, codes="natural8")) == " codes=natural8 seed=5"
+    assert str(Lanes(codes="dynamic8")) == " codes=dynamic8"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "world_size", "options", "message"),
+    [
+        ("float32", 2, {"codes": "other"}, "codes is 'other'; it must be 'natural8' or 'dynamic8'"),
+        ("int32", 2, {"codes": "natural8"}, "not for int32"),
+        ("float32", 65, {"codes": "dynamic8"}, "at most 64 ranks"),
+        ("float32", 2, {"codes": "natural8", "wire_bits": 8}, "have no wire_bits"),
+        ("float32", 2, {"codes": "natural8", "bound": 3}, "have no wire_bits"),
+    ],
+)
+def test_codes_that_do_not_fit_are_refused(dtype: str, world_size: int, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lanes_for(dtype, world_size, **options)

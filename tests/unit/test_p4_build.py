@@ -154,12 +154,13 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     }, "one action for both directions"
     annotations = {a.name: a.body for a in tables["worker_table"].annotations}
     streamed = {"switchml_streamed": None} if variant.values <= 128 else {}
+    coded = {"switchml_formats": "natural8 , dynamic8"} if variant.values <= 170 else {}
     of_all = {
         "switchml_values_per_packet": str(variant.values),
         "switchml_owned_results": None,
         "switchml_leaf": None,
     }
-    assert annotations == {**of_all, **streamed}
+    assert annotations == {**of_all, **streamed, **coded}
     counters = {counter.alias: counter.size for counter in schema.counters}
     assert counters == {"drop_counter": 32, "job_counter": 16 * PROTOCOL_MAX_JOBS}
     assert max(DropReason) < counters["drop_counter"]

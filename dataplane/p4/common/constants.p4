@@ -16,6 +16,23 @@ const bit<8> KIND_CONTRIBUTION = 1;
 const bit<8> KIND_RESULT = 2;
 
 const bit<8> FORMAT_INT32 = 1;
+const bit<8> FORMAT_NATURAL8 = 4;
+const bit<8> FORMAT_DYNAMIC8 = 5;
+
+const bit<32> DYNAMIC8_UNIT_BITS = 25;
+const bit<32> DYNAMIC8_START_0 = 18;
+const bit<32> DYNAMIC8_START_1 = 109;
+const bit<32> DYNAMIC8_START_2 = 713;
+const bit<32> DYNAMIC8_START_3 = 5243;
+const bit<32> DYNAMIC8_START_4 = 0xA7F0;
+const bit<32> DYNAMIC8_START_5 = 0x5D70A;
+const bit<32> DYNAMIC8_START_6 = 0x36CCCD;
+const bit<32> DYNAMIC8_STEP_1 = 151;
+const bit<32> DYNAMIC8_STEP_2 = 755;
+const bit<32> DYNAMIC8_STEP_3 = 3775;
+const bit<32> DYNAMIC8_STEP_4 = 18874;
+const bit<32> DYNAMIC8_STEP_5 = 0x170A4;
+const bit<32> DYNAMIC8_STEP_6 = 0x73333;
 
 const bit<8> FLAG_WITHOUT_VALUES = 1;
 const bit<8> FLAG_LAST_CHUNK = 2;

@@ -15,9 +15,14 @@ const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<3> IPV4_DONT_FRAGMENT = 0b010;
 
-// UDP lengths and IPv4 total lengths of the two kinds of well-formed packet: without values, and with VALUES values.
+// UDP lengths and IPv4 total lengths of the kinds of well-formed packet: without values, and with VALUES values, as words or
+// as codes.
 const bit<16> UDP_LENGTH_EMPTY = 8 + (bit<16>)PROTOCOL_HEADER_BYTES;
 const bit<16> UDP_LENGTH_VALUES = UDP_LENGTH_EMPTY + 4 * VALUES;
+#if CAN_EXPAND_CODES
+const bit<16> UDP_LENGTH_CODES = UDP_LENGTH_EMPTY + VALUES;
+const bit<16> IPV4_LENGTH_CODES = 20 + UDP_LENGTH_CODES;
+#endif
 const bit<16> IPV4_LENGTH_EMPTY = 20 + UDP_LENGTH_EMPTY;
 const bit<16> IPV4_LENGTH_VALUES = 20 + UDP_LENGTH_VALUES;
 
@@ -100,6 +105,15 @@ header values_t {
 }
 #undef VALUE_FIELD
 
+#if CAN_EXPAND_CODES
+// Instead of values, until they are expanded.
+#define CODE_FIELD(i) bit<8> code_##i;
+header codes_t {
+    FOR_EACH_LANE(CODE_FIELD)
+}
+#undef CODE_FIELD
+#endif
+
 struct headers_t {
     TARGET_HEADERS
     ethernet_t ethernet;
@@ -109,6 +123,9 @@ struct headers_t {
     udp_t udp;
     switchml_t switchml;
     values_t values;
+#if CAN_EXPAND_CODES
+    codes_t codes;
+#endif
 }
 
 #endif

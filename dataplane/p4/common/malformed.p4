@@ -45,6 +45,21 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
             // IPv4 ends inside the values that the UDP length announces.
             (_, UDP_LENGTH_VALUES .. UDP_LENGTH_VALUES, 0 .. (IPV4_LENGTH_VALUES - 1), _, _, _, _, _, _, _, _):
                 reject(DROP_REASON_RUNT);
+#if CAN_EXPAND_CODES
+            (_, UDP_LENGTH_CODES .. UDP_LENGTH_CODES, 0 .. (IPV4_LENGTH_CODES - 1), _, _, _, _, _, _, _, _):
+                reject(DROP_REASON_RUNT);
+            // Contributions with codes, in the same order as those with words.
+            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
+            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
+            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, HALF_0): find_nothing();
+            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, HALF_1): find_nothing();
+            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
+            (0, _, _, OURS_IN_CODES, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
+#endif
             // Nothing is wrong.
             (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
             (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
@@ -69,7 +84,11 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
             // A complete packet.
             (0, _, _, _, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_VERSION);
         }
+#if CAN_EXPAND_CODES
+        size = 29;
+#else
         size = 18;
+#endif
     }
 
     apply {

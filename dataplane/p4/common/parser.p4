@@ -51,6 +51,9 @@ parser PacketParser(packet_in packet, inout headers_t hdr) {
         // A packet of any other length has no values or the wrong number of them; malformed_table tells which.
         transition select(hdr.udp.length) {
             UDP_LENGTH_VALUES: parse_values;
+#if CAN_EXPAND_CODES
+            UDP_LENGTH_CODES: parse_codes;
+#endif
             default: accept;
         }
     }
@@ -59,6 +62,13 @@ parser PacketParser(packet_in packet, inout headers_t hdr) {
         packet.extract(hdr.values);
         transition accept;
     }
+
+#if CAN_EXPAND_CODES
+    state parse_codes {
+        packet.extract(hdr.codes);
+        transition accept;
+    }
+#endif
 }
 
 control PacketDeparser(packet_out packet, in headers_t hdr) {

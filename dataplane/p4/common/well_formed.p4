@@ -11,6 +11,13 @@
 #define OF_THIS_VERSION PROTOCOL_VERSION, FORMAT_INT32
 // version, kind, format; RESULTs are malformed unless they are the parent's, which are admitted
 #define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_INT32
+#if CAN_EXPAND_CODES
+// The same for packets with codes, which are of two formats.
+#define LENGTHS_WITH_CODES UDP_LENGTH_CODES, IPV4_LENGTH_CODES
+#define CODES FORMAT_NATURAL8 &&& ~(FORMAT_NATURAL8 ^ FORMAT_DYNAMIC8)
+#define OF_THIS_VERSION_IN_CODES PROTOCOL_VERSION, CODES
+#define OURS_IN_CODES PROTOCOL_VERSION, KIND_CONTRIBUTION, CODES
+#endif
 // exponent
 #define ANY_EXPONENT 0 .. EXPONENT_UNKNOWN
 // the flag FLAG_WITHOUT_VALUES, count

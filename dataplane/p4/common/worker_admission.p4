@@ -55,6 +55,9 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ing
 #if CAN_REMOVE_VALUES
     @switchml_owned_results
 #endif
+#if CAN_EXPAND_CODES
+    @switchml_formats(natural8, dynamic8)
+#endif
     @switchml_leaf
     table worker_table {
         key = {

@@ -42,6 +42,10 @@ header bridged_metadata_t {
 // reads at most 160 bytes of a packet.
 #define CAN_REMOVE_VALUES 0
 
+// Whether contributions may have codes. Expanding them takes a lookup in front of the stateful ALU of every lane, and the
+// lanes begin in the stage after the one that has decided what they do; no stages are left.
+#define CAN_EXPAND_CODES 0
+
 // The parent's bit in a bitmap: the last one.
 const bitmap_t FINAL = 32w1 << 31;
 

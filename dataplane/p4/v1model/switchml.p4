@@ -6,6 +6,7 @@
 #include "loss_draw.p4"
 #include "../common/loss.p4"
 #include "counters.p4"
+#include "codes.p4"
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
@@ -31,14 +32,18 @@ control SwitchMLVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     IngressLoss() ingress_loss;
+    CodeExpansion() code_expansion;
     PacketProcessing() packet_processing;
+    ResultFormat() result_format;
     DropCounter() drop_counter_of_ingress;
 
     apply {
         ingress_loss.apply(meta, standard_metadata.ingress_port);
         if (meta.reason == DROP_REASON_NONE) {
+            code_expansion.apply(hdr);
             packet_processing.apply(hdr, meta, standard_metadata.ingress_port,
                                     (bit<1>)(standard_metadata.parser_error != error.NoError));
+            result_format.apply(hdr);
         }
 
         if (meta.reason != DROP_REASON_NONE) {

@@ -34,6 +34,7 @@ using switchml::client::CallStatus;
 using switchml::client::Communicator;
 using switchml::client::Division;
 using switchml::client::Form;
+using switchml::wire::Format;
 
 namespace {
 
@@ -90,9 +91,16 @@ Form checked_form(uint32_t form) {
   return static_cast<Form>(form);
 }
 
+Format checked_format(uint32_t format) {
+  if (format != static_cast<uint32_t>(Format::int32) && !switchml::wire::is_coded(format)) {
+    throw std::invalid_argument("no values of a call have format " + std::to_string(format));
+  }
+  return static_cast<Format>(format);
+}
+
 uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
                 uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
-                uint64_t seed, uint32_t form) {
+                uint64_t seed, uint32_t form, uint32_t format) {
   const CallKind of = checked_kind(kind);
   Arrays arrays;
   arrays.input = reinterpret_cast<const uint8_t*>(input);  // NOLINT(performance-no-int-to-ptr): it comes from Python
@@ -100,8 +108,9 @@ uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t inpu
   arrays.elements = size;
   arrays.division = checked_division(division);
   const Form in = checked_form(form);
+  const Format as = checked_format(format);
   const nb::gil_scoped_release release;
-  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0}, in);
+  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in);
 }
 
 bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
@@ -206,6 +215,9 @@ NB_MODULE(_native, module) {
   module.attr("DIVISION_WHOLE") = static_cast<int>(Division::whole);
   module.attr("DIVISION_SCATTER") = static_cast<int>(Division::scatter);
   module.attr("DIVISION_GATHER") = static_cast<int>(Division::gather);
+  module.attr("FORMAT_INT32") = static_cast<int>(Format::int32);
+  module.attr("FORMAT_NATURAL8") = static_cast<int>(Format::natural8);
+  module.attr("FORMAT_DYNAMIC8") = static_cast<int>(Format::dynamic8);
   module.attr("FORM_DENSE") = static_cast<int>(Form::dense);
   module.attr("FORM_SPARSE") = static_cast<int>(Form::sparse);
   module.attr("FORM_AUTOMATIC") = static_cast<int>(Form::automatic);
@@ -224,8 +236,8 @@ NB_MODULE(_native, module) {
           "non_finite_indices", [](const Communicator::Outcome& outcome) { return outcome.non_finite.indices; },
           "The lowest indices of such elements.")
       .def_prop_ro(
-          "words", [](const Communicator::Outcome& outcome) { return outcome.words; },
-          "The words of an ended call that this rank has put into packets, without retransmissions.")
+          "wire_bytes", [](const Communicator::Outcome& outcome) { return outcome.wire_bytes; },
+          "The bytes of the values that this rank has put into packets in an ended call, without retransmissions.")
       .def_prop_ro(
           "blocks",
           [](const Communicator::Outcome& outcome) {
@@ -252,13 +264,14 @@ NB_MODULE(_native, module) {
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
            nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
+           nb::arg("format") = static_cast<uint32_t>(Format::int32),
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
            "it.\n\n`input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With\n"
            "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
            "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
            "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
-           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. Raises "
-           "ValueError for\n"
+           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is "
+           "that of\nfloating-point numbers in packets. Raises ValueError for\n"
            "memory that no array can have, for parts of unequal length, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
@@ -283,6 +296,9 @@ NB_MODULE(_native, module) {
       .def_prop_ro("rank", [](const OwnedByProcess& c) { return c->geometry().rank; })
       .def_prop_ro("world_size", [](const OwnedByProcess& c) { return c->geometry().world_size; })
       .def_prop_ro("slots", [](const OwnedByProcess& c) { return c->geometry().slots; })
+      .def_prop_ro(
+          "formats", [](const OwnedByProcess& c) { return c->geometry().formats; },
+          "The formats in which the switches take values: bit f for format f.")
       .def_prop_ro("optional_values", [](const OwnedByProcess& c) { return c->geometry().optional_values != 0; })
       .def_prop_ro(
           "shares_memory",

@@ -13,9 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#include "native/kernels/codes.h"
 #include "native/kernels/kernels.h"
 #include "native/kernels/limbs.h"
 #include "native/wire/constants.h"
+#include "native/wire/wire.h"
 
 namespace nb = nanobind;
 
@@ -238,6 +240,45 @@ void define_lanes(nb::module_& module) {
              "Return whether no value of an array of any length is farther from 0 than `bound`.");
 }
 
+wire::Format checked_format(uint32_t format) {
+  if (!wire::is_coded(format)) throw std::invalid_argument("no codes have format " + std::to_string(format));
+  return static_cast<wire::Format>(format);
+}
+
+void write_codes(Type type, const ConstBytes& values, uint32_t format, int shift, const Bytes& codes,
+                 const Counter& counter) {
+  const wire::Format of = checked_format(format);
+  const size_t count = values.size() / size_of(type);
+  if (codes.size() != count || count > wire::protocol::max_values) {
+    throw std::invalid_argument("the arrays do not belong to one block");
+  }
+  with_type(type, [&](auto value) {
+    if (of == wire::Format::natural8) {
+      kernels::write_natural8(as<decltype(value)>(values), count, shift, rounding_of(counter), codes.data());
+    } else {
+      kernels::write_dynamic8(as<decltype(value)>(values), count, shift, codes.data());
+    }
+    return 0U;
+  });
+}
+
+uint32_t expand_codes(const ConstBytes& codes, uint32_t format, const Bytes& words) {
+  const wire::Format of = checked_format(format);
+  if (words.size() != 4 * codes.size() || codes.size() > wire::protocol::max_values) {
+    throw std::invalid_argument("the arrays do not belong to one block");
+  }
+  kernels::expand_codes(codes.data(), codes.size(), of, words.data());
+  return kernels::weigh_codes(codes.data(), codes.size(), of);
+}
+
+void define_codes(nb::module_& module) {
+  module.def("write_codes", &write_codes, nb::arg("dtype"), nb::arg("values"), nb::arg("format"), nb::arg("shift"),
+             nb::arg("codes"), nb::arg("counter") = nb::none(),
+             "Write the codes of the values of a block times 2^shift. `counter` as for quantize_lanes, for natural8.");
+  module.def("expand_codes", &expand_codes, nb::arg("codes"), nb::arg("format"), nb::arg("words"),
+             "Write the words that codes stand for, and return their weighed sum as computed from the codes.");
+}
+
 // Runs a kernel over `count` values in blocks of `block`, as a rank does. The scale is arbitrary.
 template <typename Value>
 void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
@@ -445,6 +486,7 @@ void define_kernels(nb::module_ module) {
       },
       nb::arg("words"), nb::arg("first") = 0);
   define_lanes(module);
+  define_codes(module);
   module.def(
       "run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"), nb::arg("words"),
       nb::arg("block"), nb::arg("streaming") = false,

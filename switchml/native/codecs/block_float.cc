@@ -92,7 +92,7 @@ Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const
       break;
   }
   const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
-  return {count, true, scale, true, 0, write_values(chunk, place, words), {}, reader_of(chunk)};
+  return {count, true, scale, true, 0, write_values(chunk, place, words), {}, reader_of(chunk), format()};
 }
 
 // Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.

@@ -35,10 +35,14 @@ class BlockFloat : public BlockCodec {
   virtual uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const;
   virtual uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const;
 
+  // The format of scaled values.
+  virtual wire::Format format() const { return wire::Format::int32; }
+
   // Returns the values of the chunk that should be prefetched while this one is written, or null if the call has no
   // such full chunk.
   const Value* next_of(const Chunk& chunk) const;
   bool streaming() const { return streaming_; }
+  float divisor() const { return divisor_; }
   // Replaces averages that have been rounded up beyond the largest finite number by that number.
   void keep_finite(const Chunk& chunk, uint32_t count, Value* values) const;
 

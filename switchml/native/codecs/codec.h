@@ -61,6 +61,7 @@ struct Contribution {
   std::optional<uint32_t> next;  // in a sparse call, the block that the header names
   // The only rank that reads the words of the RESULT; none if all do. The words may be missing in what others get.
   std::optional<uint32_t> reader;
+  wire::Format format = wire::Format::int32;  // of the words; codes are one byte for each word
 };
 
 // The next step after a RESULT: a phase or the end of the chunk, unless the RESULT contradicts what the rank has sent.

@@ -6,6 +6,7 @@
 
 #include "switchml/native/codecs/agreed.h"
 #include "switchml/native/codecs/block_float.h"
+#include "switchml/native/codecs/codes.h"
 #include "switchml/native/codecs/limbs.h"
 #include "switchml/native/codecs/sample.h"
 #include "switchml/native/codecs/sparse.h"
@@ -18,6 +19,9 @@ namespace {
 template <typename Value>
 std::unique_ptr<BlockCodec> make_float(const Arrays& arrays, bool average, const channel::Geometry& geometry,
                                        const Lanes& lanes) {
+  if (lanes.format != wire::Format::int32) {
+    return std::make_unique<CodedFloat<Value>>(arrays, average, lanes, geometry);
+  }
   if (lanes.bits == Codec::kWordBits) {
     return std::make_unique<BlockFloat<Value>>(arrays, average, geometry);
   }
@@ -51,6 +55,20 @@ std::unique_ptr<BlockCodec> make_integers(CallKind kind, const Arrays& arrays, c
   return with_integer(kind, [&](auto integer) -> std::unique_ptr<BlockCodec> {
     return std::make_unique<NarrowIntegers<decltype(integer)>>(arrays, lanes.bits, geometry);
   });
+}
+
+bool has_floats(CallKind kind) {
+  switch (kind) {
+    case CallKind::float32_sum:
+    case CallKind::float32_average:
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // Returns the codec for a sum or an average of values that take a word or less.
@@ -94,6 +112,20 @@ void require_lanes(const Lanes& lanes, uint32_t world_size) {
   }
 }
 
+// Only floating-point numbers have codes, and the blocks of a sparse call have none.
+void require_codes(CallKind kind, const Lanes& lanes, Form form, const channel::Geometry& geometry) {
+  if (lanes.format == wire::Format::int32) {
+    return;
+  }
+  if (!has_floats(kind) || lanes.bits != Codec::kWordBits || form != Form::dense) {
+    throw std::invalid_argument("calls of this kind have no codes");
+  }
+  if ((geometry.formats >> static_cast<unsigned>(lanes.format) & 1U) == 0) {
+    throw std::invalid_argument("the switches of this job do not take codes of format " +
+                                std::to_string(static_cast<unsigned>(lanes.format)));
+  }
+}
+
 }  // namespace
 
 uint32_t element_bytes(CallKind kind) {
@@ -129,6 +161,7 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
                                   const channel::Geometry& geometry, const Lanes& lanes, Form form) {
   require_division(kind, arrays, geometry.world_size);
   require_lanes(lanes, geometry.world_size);
+  require_codes(kind, lanes, form, geometry);
   if (arrays.elements == 0 || kind == CallKind::barrier) {
     return std::make_unique<NoValues>(geometry);
   }

@@ -96,6 +96,21 @@ def divided_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
         yield f"broadcast from rank {root}", array.tobytes()
 
 
+def coded_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
+    """Sum codes where the switches take them; elsewhere they are refused before anything is sent."""
+    for codes in ("natural8", "dynamic8"):
+        array = contribution(comm.rank, "float32", SIZES[-1], None)
+        if codes in comm.codes:
+            comm.all_reduce(array, codes=codes, seed=SEED)
+            yield f"sum of {codes} codes", array.tobytes()
+            continue
+        try:
+            comm.all_reduce(array, codes=codes)
+        except ValueError:
+            continue
+        raise AssertionError(f"{codes} codes were not refused")
+
+
 def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
     """Make all calls; yield what each is and the bits of its result."""
     for dtype, calls in CALLS.items():
@@ -110,7 +125,7 @@ def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
 def main() -> None:
     communicator.buffer_of = buffer_of
     with switchml.connect() as comm:
-        all_results = itertools.chain(results(comm), sparse_results(comm), divided_results(comm))
+        all_results = itertools.chain(results(comm), sparse_results(comm), divided_results(comm), coded_results(comm))
         hashes = {call: hashlib.sha256(bits).hexdigest() for call, bits in all_results}
         path = Path(os.environ["SWITCHML_JOB_DIR"]) / f"sums-{comm.rank}.json"
         path.write_text(json.dumps({"values": comm.values_per_packet, "sums": hashes}))

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "native/kernels/codes.h"
+
 namespace switchml::soft {
 namespace {
 
@@ -29,6 +31,7 @@ std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
 Pipeline::Pipeline(std::unique_ptr<SlotStore> slots, const PortTable* ports)
     : slots_(std::move(slots)),
       job_counters_(kJobCounterEntries),
+      expanded_(slots_->values_per_packet() * sizeof(uint32_t)),
       egress_(&tables, ports, &drops),
       results_(&tables, &egress_, &drops),
       forwarding_(&tables, &egress_, &drops) {}
@@ -113,11 +116,19 @@ std::optional<wire::Verdict> Pipeline::decide(const PipelinePort& ingress, const
     return std::nullopt;
   }
   worker->counter.add(1, packet.frame_bytes);
-  const wire::Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
+  const wire::Verdict verdict = aggregate(ingress, packet, header, in_words(header, values), worker->admission);
   const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
   if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
   if (const auto dropped = drop_reason_of(verdict)) drops[*dropped].add(1, packet.frame_bytes);
   return verdict;
+}
+
+// Ranks that share memory with the switch write words there, so the codes are in a packet.
+Values Pipeline::in_words(const wire::Header& header, const Values& values) {
+  if (!wire::is_coded(header.format) || !has_values(header)) return values;
+  kernels::expand_codes(values.words, slots_->values_per_packet(), static_cast<wire::Format>(header.format),
+                        expanded_.data());
+  return {expanded_.data(), nullptr};
 }
 
 WorkerEntry* Pipeline::find_sender(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header) {
@@ -128,14 +139,17 @@ WorkerEntry* Pipeline::find_sender(const PipelinePort& ingress, const PacketView
 }
 
 // Does what the first rows of malformed_table do in the P4 program. A frame that ends before its values is reported
-// here only if its UDP length includes the values; a frame with any other UDP length is a bad_length.
+// here only if its UDP length includes the values, or their codes; a frame with any other UDP length is a bad_length.
 bool Pipeline::ends_early(const PacketView& packet) const {
   constexpr size_t kEmpty = wire::protocol::header_bytes;
-  const size_t full = kEmpty + slots_->values_per_packet() * sizeof(uint32_t);
   constexpr size_t kBeforePayload = wire::ipv4::bytes + wire::udp::bytes;
   if (packet.udp_length < wire::udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
-  return packet.udp_length == wire::udp::bytes + full &&
-         (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
+  const auto ends_before = [&](size_t full) {
+    return packet.udp_length == wire::udp::bytes + full &&
+           (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
+  };
+  const size_t values = slots_->values_per_packet();
+  return ends_before(kEmpty + values * sizeof(uint32_t)) || ends_before(kEmpty + values);
 }
 
 // Checks in the order of precedence of drop_reason in constants.toml.
@@ -147,7 +161,9 @@ std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress,
     return wire::DropReason::bad_kind;
   }
   if (ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
-  if (header.format != static_cast<uint8_t>(wire::Format::int32)) return wire::DropReason::bad_format;
+  if (header.format != static_cast<uint8_t>(wire::Format::int32) && !wire::is_coded(header.format)) {
+    return wire::DropReason::bad_format;
+  }
   if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
   if (header.count > slots_->values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
   if (packet.udp_length != wire::udp::bytes + wire::protocol::header_bytes + payload_bytes(header) ||
@@ -243,6 +259,7 @@ wire::Verdict Pipeline::take_parents_result(const wire::Header& header, const Va
 wire::Header Pipeline::header_of(const HalfState& half, const wire::Header& trigger, wire::Kind kind) const {
   wire::Header header = trigger;
   header.kind = static_cast<uint8_t>(kind);
+  header.format = static_cast<uint8_t>(wire::Format::int32);
   header.exponent = half.exponent;
   header.check = half.check;
   header.chunk = half.next;

@@ -28,7 +28,7 @@ struct BareContribution {
   uint32_t ipv4_src = 0;
   uint16_t udp_src = 0;      // the number of the connection
   size_t payload_bytes = 0;  // of the values that its packet would have
-  Values values;
+  Values values;             // words, never codes
 };
 
 // Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner must
@@ -74,6 +74,9 @@ class Pipeline {
   // Returns why a packet cannot be a contribution of any sender.
   std::optional<wire::DropReason> malformed(const PipelinePort& ingress, const PacketView& packet,
                                             const wire::Header& header) const;
+  // Returns the values of a contribution as words: those that its codes stand for, if it has codes. Valid until the
+  // next call.
+  Values in_words(const wire::Header& header, const Values& values);
   // Returns why worker_table has no entry for a packet.
   wire::DropReason why_not_admitted(const wire::Header& header) const;
   // Returns the entry that admits a packet, or null.
@@ -99,11 +102,12 @@ class Pipeline {
   static bool is_result(const wire::Header& header) { return header.kind == static_cast<uint8_t>(wire::Kind::result); }
   static bool has_values(const wire::Header& header) { return (header.flags & wire::flag::without_values) == 0; }
   size_t payload_bytes(const wire::Header& header) const {
-    return has_values(header) ? slots_->values_per_packet() * sizeof(uint32_t) : 0;
+    return has_values(header) ? slots_->values_per_packet() * wire::value_bytes(header.format) : 0;
   }
 
   std::unique_ptr<SlotStore> slots_;
   std::vector<Counter> job_counters_;
+  std::vector<uint8_t> expanded_;  // the words of one contribution
   Egress egress_;
   ResultSender results_;
   Forwarding forwarding_;

@@ -16,7 +16,7 @@ struct SharedValues;
 
 // The values of one contribution, or where they would be if it had any. One of the pointers is set.
 struct Values {
-  const uint8_t* words = nullptr;        // big-endian, in a packet; valid only during the call
+  const uint8_t* words = nullptr;        // big-endian; valid only during the call
   const SharedValues* shared = nullptr;  // in memory that the rank shares with the switch, if the store supports it
 };
 

@@ -43,6 +43,7 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
                        job_->streaming() ? 1U : 0U,
                        rank.optional_values ? 1U : 0U,
                        rank.owned_results ? 1U : 0U,
+                       rank.formats,
                        static_cast<uint32_t>(cpus.empty() ? 1 : cpus.front()),
                        static_cast<uint32_t>(cpus.empty() ? 0 : cpus.back())};
 }

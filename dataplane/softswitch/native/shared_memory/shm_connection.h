@@ -25,6 +25,7 @@ struct RankBinding {
   uint32_t secret = 0;
   bool optional_values = true;  // all pipelines of the job take contributions without values in any phase
   bool owned_results = true;    // they send values that only one rank reads to this rank alone
+  uint32_t formats = 0;         // that they take contributions with values in: bit f for wire::Format f
   uint8_t priority = 0;         // of the job, among those of the tenant
   uint64_t tenant = 0;
 };

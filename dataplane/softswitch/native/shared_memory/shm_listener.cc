@@ -76,6 +76,7 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           request.secret,
           request.optional_values != 0,
           request.owned_results != 0,
+          request.formats,
           static_cast<uint8_t>(request.priority),
           request.tenant};
 }
