@@ -218,7 +218,7 @@ def clipped_scaled_and_saved(rank: int) -> None:
             continue
         loss_of(same, rank, step).backward()
         plain.step()
-        # What is saved is the state after the step, without synchronize().
+        # The saved state is that after the step, without synchronize().
         saved, expected = model.state_dict(), same.state_dict()
         assert all(torch.allclose(saved[name], expected[name], atol=1e-6) for name in saved)
     assert 0 < skipped < 8

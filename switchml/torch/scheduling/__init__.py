@@ -5,5 +5,6 @@ optimizer = scheduling.ScheduledOptimizer(torch.optim.AdamW(model.parameters()),
 
 from switchml.schedules import POLICIES, Policy
 from switchml.torch.scheduling.scheduled import ScheduledOptimizer
+from switchml.torch.scheduling.tune import Tuner
 
-__all__ = ["POLICIES", "Policy", "ScheduledOptimizer"]
+__all__ = ["POLICIES", "Policy", "ScheduledOptimizer", "Tuner"]

@@ -1,4 +1,4 @@
-"""What cannot be scheduled is refused before training starts, with what to do instead."""
+"""Refuses models, optimizers and arguments that cannot be scheduled, and says what to do instead."""
 
 from __future__ import annotations
 

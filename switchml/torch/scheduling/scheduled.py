@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -20,10 +22,12 @@ from switchml.torch.scheduling.buckets import GRAIN, Travelling, make_buckets
 from switchml.torch.scheduling.checks import check_model, check_optimizer, check_same
 from switchml.torch.scheduling.streams import Round, Streams
 from switchml.torch.scheduling.trace import Trace
+from switchml.torch.scheduling.tune import Tuner
 
 __all__ = ["ScheduledOptimizer"]
 
 _LOG = logging.getLogger(__name__)
+_WORDS: Final = 2
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
@@ -40,8 +44,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     and steps its parameters with the given optimizer and the learning rates of the time of `step`. All policies give
     the same parameters, bit for bit. All ranks must make this object, and call its methods, at the same time.
 
-    Whoever reads `param_groups` between the backward pass and `step`, such as a GradScaler, gets all averages in the
-    gradients, and `step` then steps at once, as without a schedule.
+    If code reads `param_groups` between the backward pass and `step`, as a GradScaler does, the gradients hold all
+    averages from then on, and `step` steps all parameters at once.
 
     Args:
         optimizer: the optimizer of parameters of `model`. It must treat each parameter by itself.
@@ -50,11 +54,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         group: the ranks; None for all.
         bucket_bytes: parameters of neighbouring modules are sent together until they have this many bytes.
         timeout: seconds that a wait for gradients may take.
+        tuner: searches the partition and the credit while training goes on, in place of those of the policy.
 
     Raises:
         ValueError: an argument is out of range, the optimizer has parameters that the model does not have, or the ranks
             have different models or arguments.
         TypeError: the optimizer, the model or the group is of a kind that cannot be scheduled.
+        ModuleNotFoundError: there is a tuner, and Optuna is not installed.
 
     """
 
@@ -68,6 +74,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         group: dist.ProcessGroup | None = None,
         bucket_bytes: int = 256 << 10,
         timeout: float = 300.0,
+        tuner: Tuner | None = None,
     ) -> None:
         # The base class is not initialized: parameters and state are those of `optimizer` (see __getattr__).
         self._policy = policy_of(policy)
@@ -93,15 +100,23 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             for index, parameter in enumerate(bucket.parameters)
         }
         count = sum(len(bucket.names) for bucket in self._buckets)
-        self._counts = torch.zeros(count, dtype=torch.int32)  # of ranks with a gradient, by parameter
+        # The number of ranks with a gradient, by parameter; and rank 0's partition and credit, if it tunes them.
+        self._counts = torch.zeros(count + _WORDS, dtype=torch.int32)
         self._buffers = [*(bucket.buffer for bucket in self._buckets), self._counts]
-        check_same(parent, self._buckets, (self._policy, bucket_bytes))
+        check_same(parent, self._buckets, (self._policy, bucket_bytes, tuner is None))
         _copy_from_first_rank(parent, model)
         self._streams = Streams(parent, self._policy.classes, positive_seconds(timeout))
         self._state_of_the_step()
         self._trace: Trace | None = Trace()  # None after the first step
         self._gates = self._owners()
-        self._plan = self._planned(list(reversed(range(len(self._buckets)))), range(len(self._buckets)))
+        forwards = list(range(len(self._buckets)))
+        self._order = forwards[::-1], forwards  # of completion, and of urgency
+        self._tuner = tuner
+        self._leads = parent.rank() == 0
+        if tuner is not None and self._leads:
+            tuner.start()
+        self._step_began: float | None = None
+        self._before: Round | None = None  # the round of the last step
         self._round = self._begin_round()
         self._handles = self._hook()
 
@@ -145,6 +160,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         """
         if closure is not None:
             raise RuntimeError("a closure needs the averages of all gradients at once; call step() without one")
+        self._time_step()
         if self._averaged:
             self._optimizer.step()
             self._end_step()
@@ -350,6 +366,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     def _complete_round(self) -> None:
         """Send what this step has left: gradients of passes under `no_sync`, zeros for parameters without one."""
         self.synchronize()  # modules that were not called since the last step
+        self._follow_first_rank()
         for parameter, (number, index) in self._place.items():
             if parameter in self._kept:
                 self._take(parameter)
@@ -374,7 +391,25 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                 self._streams.ready(self._round, number)
         self._streams.ready(self._round, len(self._buckets))
 
+    def _time_step(self) -> None:
+        now = time.perf_counter()
+        if self._tuner is not None and self._leads and self._step_began is not None:
+            self._tuner.took(now - self._step_began)
+        self._step_began = now
+
+    def _follow_first_rank(self) -> None:
+        """Take the partition and the credit that rank 0 has sent with the last step, and send its next ones."""
+        if self._tuner is None:
+            return
+        if self._before is not None:
+            self._streams.wait(self._before, len(self._buckets))
+            partition, credit = self._counts[-_WORDS:].tolist()
+            self._policy = replace(self._policy, partition=partition, credit=credit)
+        point = self._tuner.point
+        self._counts[-_WORDS:] = torch.tensor(point or (0, 0), dtype=torch.int32)
+
     def _begin_round(self) -> Round:
+        self._plan = self._planned()
         last = Segment(len(self._buckets), 0, self._counts.nbytes, 0)
         classes = [[*self._plan[0], last], *self._plan[1:]]
         return self._streams.begin(classes, self._buffers, self._policy.credit)
@@ -386,6 +421,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             parameter.grad = None
         self._travelling = set()
         self._averaged = False
+        self._before = self._round
         self._round = self._begin_round()
 
     def _averages(self, number: int) -> list[tuple[Tensor, Tensor]]:
@@ -449,9 +485,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     # ---- the plan --------------------------------------------------------------------------------------------------
 
-    def _planned(self, completion: Sequence[int], urgency: Iterable[int]) -> list[list[Segment]]:
-        sizes = [bucket.buffer.nbytes for bucket in self._buckets]
-        return plan(self._policy, sizes, completion, list(urgency), GRAIN)
+    def _planned(self) -> list[list[Segment]]:
+        completion, urgency = self._order
+        return plan(self._policy, [bucket.buffer.nbytes for bucket in self._buckets], completion, urgency, GRAIN)
 
     def _end_trace(self, trace: Trace) -> None:
         """Wait for the first step, and plan the next ones as rank 0 has seen this one."""
@@ -462,7 +498,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         urgency = trace.urgency(self._policy.order, self._gates, sizes)
         said = [(trace.completion(len(sizes)), urgency)]
         dist.broadcast_object_list(said, group=self._parent, group_src=0)
-        self._plan = self._planned(*said[0])
+        [self._order] = said
 
     def _adopt(self, called: set[str]) -> None:
         """Let modules wait for the parameters of modules inside them that they use without a call."""
