@@ -9,10 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from switchml.schedules import Policy, Segment, plan
 
-__all__ = ["Layer", "step_time"]
+__all__ = ["Layer", "step_time", "vgg_like"]
+
+_SHARES: Final = (2, 2, 4, 8, 8, 16, 24, 40)  # of the bytes: most are in the last layers, as in VGG
+_WORK: Final = (2, 2, 2, 2, 2, 2, 1, 1)  # shares of the computing: most is in the first layers
+_BACKWARD: Final = 2.0  # times as long as forward: it computes the gradients of inputs and of parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +27,21 @@ class Layer:
     forward: float
     backward: float
     size: int
+
+
+def vgg_like(size: int, seconds: float, grain: int = 1) -> list[Layer]:
+    """Return eight layers with about `size` bytes, whose forward passes together take `seconds`.
+
+    The size of each layer is a multiple of `grain`.
+    """
+    return [
+        Layer(
+            forward=seconds * work / sum(_WORK),
+            backward=_BACKWARD * seconds * work / sum(_WORK),
+            size=max(1, round(size * share / sum(_SHARES) / grain)) * grain,
+        )
+        for share, work in zip(_SHARES, _WORK, strict=True)
+    ]
 
 
 @dataclasses.dataclass
