@@ -66,4 +66,4 @@ def test_schedules_of_two_workers() -> None:
     assert list(rows) == ["fifo", "p3"]
     for row in rows.values():
         assert row["steps"] == 6
-        assert 4 << 20 <= row["busy"] * row["median"] * 25e6 <= 1.1 * (4 << 20)
+        assert 4 << 20 <= row["busy"] * row["median"] * 25e6 <= 1.2 * (4 << 20)  # headers, and the end of the turn

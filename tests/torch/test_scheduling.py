@@ -288,6 +288,7 @@ def refusals(rank: int) -> None:
 
     optimizer = scheduled(model)
     refused(TypeError, "give the plain one", lambda: ScheduledOptimizer(optimizer, model))
+    refused(TypeError, "neither can its model: copy the model before", lambda: copy.deepcopy(model))
     refused(RuntimeError, "closure", lambda: optimizer.step(lambda: 0.0))
     refused(RuntimeError, "close\\(\\)", lambda: optimizer.add_param_group({"params": []}))
     refused(RuntimeError, "between the backward pass and step", lambda: optimizer.clip_grad_norm_(1.0))

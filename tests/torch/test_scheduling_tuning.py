@@ -14,13 +14,12 @@ from switchml.torch.scheduling.tune import LATENCY, Knob, Search
 
 pytest.importorskip("optuna")
 
-STEPS = 26
+STEPS = 20
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_search_finds_the_least_value(seed: int) -> None:
+def test_the_search_finds_the_least_value() -> None:
     """Use the function with which BytePS's tuner is tested."""
-    search = Search({"x": Knob(0, 100)}, points=15, seed=seed)
+    search = Search({"x": Knob(0, 100)}, points=15)
     for _ in range(15):
         search.tell((search.ask()["x"] - 20) ** 2 + 5)
     assert search.ended
@@ -64,8 +63,9 @@ def tuned(rank: int) -> list[Record]:
     found: list[Record] = []
     for step in range(STEPS):
         loss_of(model, rank, step).backward()
-        found.append((tuner.point, optimizer.classes))
+        acting = optimizer.classes
         optimizer.step()
+        found.append((tuner.point, acting))
         loss_of(same, rank, step).backward()
         plain.step()
     optimizer.synchronize()
@@ -82,7 +82,7 @@ def test_all_ranks_take_the_points_of_rank_0_two_steps_later(ranks: Ranks) -> No
     assert {point for point, _ in others[0]} == {None}
     longest = [max(segment.size for of_class in classes for segment in of_class) for _, classes in first]
     largest = max(longest)
-    for (point, _), acting in zip(first[1:-LATENCY], longest[1 + LATENCY :], strict=True):
+    for (point, _), acting in zip(first[:-LATENCY], longest[LATENCY:], strict=True):
         assert point is not None
         wanted = max(point[0] // (16 << 10), 1) * (16 << 10)
         assert acting == min(wanted, largest)

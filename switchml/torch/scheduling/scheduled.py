@@ -138,6 +138,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Raise: this object is part of the model's hooks, and threads use it.
+
+        Raises:
+            TypeError: always.
+
+        """
+        raise TypeError(
+            "a ScheduledOptimizer cannot be copied or pickled, and neither can its model: copy the model before it is "
+            "scheduled or after close(), and save state_dict()"
+        )
+
     def __repr__(self) -> str:
         return f"ScheduledOptimizer({self._optimizer!r}, policy={self._policy!r})"
 
@@ -381,11 +393,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                     f"the gradient of {self._buckets[number].names[index]} was dropped before step(): call zero_grad() "
                     "of the ScheduledOptimizer, after step()"
                 )
+        has = [parameter in self._travelling for parameter in self._place]
+        self._counts[:-_WORDS] = torch.tensor(has, dtype=torch.int32)
         for parameter, (number, index) in self._place.items():
-            bucket = self._buckets[number]
-            self._counts[bucket.first + index] = int(parameter in self._travelling)
             if parameter not in self._travelling:
-                bucket.views[index].zero_()
+                self._buckets[number].views[index].zero_()
         for number, bucket in enumerate(self._buckets):
             if not all(own in self._travelling for own in bucket.parameters):
                 self._streams.ready(self._round, number)
