@@ -66,4 +66,5 @@ def test_schedules_of_two_workers() -> None:
     assert list(rows) == ["fifo", "p3"]
     for row in rows.values():
         assert row["steps"] == 6
-        assert 4 << 20 <= row["busy"] * row["median"] * 25e6 <= 1.2 * (4 << 20)  # headers, and the end of the turn
+        # At most half as much again: headers, packets that were sent twice, and the end of the turn.
+        assert 4 << 20 <= row["busy"] * row["median"] * 25e6 <= 1.5 * (4 << 20)
