@@ -9,9 +9,6 @@ namespace {
 
 constexpr uint32_t kBytesOfBlock = AgreedBlocks::kWords * sizeof(uint32_t);
 
-// A call with a larger share of blocks with values is made as a dense one.
-constexpr double kLargestShare = 0.6;
-
 Arrays arrays_of(uint64_t blocks) {
   Arrays words;
   words.elements = blocks * AgreedBlocks::kWords;
@@ -30,7 +27,7 @@ channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets)
 
 Agreement::Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
                      const channel::Geometry& geometry)
-    : BlockCounts(arrays_of(codec->chunks()), codec->chunks(), geometry),
+    : BlockOwners(arrays_of(codec->chunks()), codec->chunks(), geometry),
       make_dense_(std::move(make_dense)),
       geometry_(geometry) {
   blocks_.exponents.resize(codec->chunks());
@@ -43,15 +40,11 @@ bool Agreement::has_values(uint64_t block) {
 }
 
 SecondPart Agreement::second_part() {
-  const uint64_t all = any().size();
-  if (static_cast<double>(any_blocks()) > kLargestShare * static_cast<double>(all)) {
+  const auto all = static_cast<double>(blocks_.exponents.size());
+  if (static_cast<double>(any_blocks()) > AgreedBlocks::kLargestShare * all) {
     return {make_dense_(), agreed()};
   }
-  for (uint64_t block = 0; block < all; ++block) {
-    if (any()[block].byte != 0) {
-      blocks_.some.push_back(block);
-    }
-  }
+  blocks_.some = blocks_by_owners();
   return {std::make_unique<BlocksOfCall>(std::move(blocks_), geometry_), agreed()};
 }
 

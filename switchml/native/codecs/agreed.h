@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "native/channel/channel.h"
-#include "switchml/native/codecs/block_counts.h"
+#include "switchml/native/codecs/block_owners.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -16,10 +16,11 @@ namespace switchml::client {
 // The blocks of a call, of kWords words each, and this rank's exponents of them.
 struct AgreedBlocks {
   static constexpr uint32_t kWords = 256;
+  static constexpr double kLargestShare = 0.7;  // with values at some rank; with more, a dense call is as fast
 
   std::unique_ptr<BlockCodec> codec;  // a block is one of its chunks
   std::vector<uint16_t> exponents;    // or BlockCodec::kZero
-  std::vector<uint64_t> some;         // blocks in which any rank has values, in order
+  std::vector<uint64_t> some;         // blocks in which any rank has values, those of the same ranks together
 
   // Returns whether packets are so large that they should have several blocks.
   static bool suit(const channel::Geometry& geometry) {
@@ -29,8 +30,8 @@ struct AgreedBlocks {
   static channel::Geometry geometry_of(const channel::Geometry& of_packets);
 };
 
-// The first part of a call: the number of ranks that have values in each block.
-class Agreement final : public BlockCounts {
+// The first part of a call: the ranks that have values in each block.
+class Agreement final : public BlockOwners {
  public:
   // `make_dense` makes the second part of a call whose blocks nearly all have values. Preconditions: codec is made with
   // AgreedBlocks::geometry_of(geometry), and suit(geometry).

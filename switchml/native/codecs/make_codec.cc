@@ -154,7 +154,8 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
     return std::make_unique<Sparse>(std::move(of_blocks), geometry);
   };
   if (form == Form::sparse && Sample::suits(blocks->chunks())) {
-    return std::make_unique<Sample>(std::move(blocks), make_sparse, make_dense, geometry);
+    const double largest_share = agrees ? AgreedBlocks::kLargestShare : Sparse::kLargestShare;
+    return std::make_unique<Sample>(std::move(blocks), largest_share, make_sparse, make_dense, geometry);
   }
   return make_sparse(std::move(blocks));
 }

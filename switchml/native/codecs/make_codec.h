@@ -31,7 +31,7 @@ constexpr CallKind kLastCallKind = CallKind::int64_sum;
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
-// The form of an all-reduce. Large `sparse` ones are dense if a sample of their blocks shows that nearly all have
+// The form of an all-reduce. Large `sparse` ones are dense if a sample of their blocks shows that too many have
 // values (sample.h). `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call has the
 // same bits as a dense one; its codec is that of a sparse call without a sample.
 enum class Form : uint8_t { dense, sparse, automatic };

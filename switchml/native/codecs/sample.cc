@@ -8,9 +8,8 @@ namespace switchml::client {
 
 namespace {
 
-constexpr uint64_t kBlocksOfCall = 4096;   // from which on calls have a sample
-constexpr uint64_t kBlocks = 256;          // of a sample
-constexpr uint64_t kBlocksForDense = 230;  // of these, with values at some rank; with fewer, a sparse call still gains
+constexpr uint64_t kBlocksOfCall = 4096;  // from which on calls have a sample
+constexpr uint64_t kBlocks = 256;         // of a sample
 
 Arrays words_of_call(const Codec& blocks) {
   Arrays words;
@@ -22,11 +21,12 @@ Arrays words_of_call(const Codec& blocks) {
 
 bool Sample::suits(uint64_t blocks) { return blocks >= kBlocksOfCall; }
 
-Sample::Sample(std::unique_ptr<BlockCodec> blocks,
+Sample::Sample(std::unique_ptr<BlockCodec> blocks, double largest_share,
                std::function<std::unique_ptr<Codec>(std::unique_ptr<BlockCodec>)> make_sparse,
                std::function<std::unique_ptr<Codec>()> make_dense, const channel::Geometry& geometry)
-    : BlockCounts(words_of_call(*blocks), kBlocks, geometry),
+    : BlockOwners(words_of_call(*blocks), kBlocks, geometry),
       blocks_(std::move(blocks)),
+      largest_share_(largest_share),
       make_sparse_(std::move(make_sparse)),
       make_dense_(std::move(make_dense)) {}
 
@@ -39,7 +39,8 @@ bool Sample::has_values(uint64_t number) {
 }
 
 SecondPart Sample::second_part() {
-  return {any_blocks() >= kBlocksForDense ? make_dense_() : make_sparse_(std::move(blocks_)), agreed()};
+  const bool dense = static_cast<double>(any_blocks()) > largest_share_ * kBlocks;
+  return {dense ? make_dense_() : make_sparse_(std::move(blocks_)), agreed()};
 }
 
 }  // namespace switchml::client

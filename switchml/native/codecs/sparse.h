@@ -33,6 +33,8 @@ constexpr uint32_t exponent_of_next(uint32_t next) { return kExponentOfNext - (n
 // blocks from this one on: the rank has not looked yet. It does so before the next phase.
 class Sparse final : public Codec {
  public:
+  static constexpr double kLargestShare = 0.75;  // with values at some rank; with more, a dense call is as fast
+
   // Returns whether the header's field can hold the ordinals of a call with this number of blocks.
   static bool can_name(uint64_t blocks, const channel::Geometry& geometry);
 

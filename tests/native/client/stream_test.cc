@@ -15,6 +15,7 @@
 
 #include "native/kernels/kernels.h"
 #include "native/wire/wire.h"
+#include "switchml/native/codecs/block_owners.h"
 #include "switchml/native/codecs/make_codec.h"
 
 namespace switchml::client {
@@ -111,6 +112,7 @@ class Job {
   uint32_t bits_flipped = 0;      // in the first word of the next RESULT that has values
   bool values_for_owners = true;  // a copy for a rank that does not read them has no values
   uint32_t values_sent = 0;       // copies of RESULTs that had values
+  uint32_t values_received = 0;   // contributions that had values
 
  private:
   bool serve() {
@@ -140,6 +142,7 @@ class Job {
       result.chunk = std::min(result.chunk, ticket.chunk);
       if ((ticket.flags & wire::flag::without_values) != 0) continue;
       result.flags &= static_cast<uint8_t>(~wire::flag::without_values);
+      values_received += 1;
       for (uint32_t lane = 0; lane < values_; ++lane) {
         sums[lane] += wire::load32(rank->memory().contribution(slot) + lane * kWordBytes);
       }
@@ -420,7 +423,7 @@ TEST(Stream, AgreesOnBlocksWherePacketsAreLarge) {
   EXPECT_EQ(blocks.sent, 2U);
   EXPECT_EQ(blocks.received, 4U);
   EXPECT_EQ(blocks.all, 20U);
-  EXPECT_EQ(phases, 1U + 2U);  // the counts, and two packets of two blocks
+  EXPECT_EQ(phases, 1U + 2U);  // the owners, and two packets of two blocks
 }
 
 TEST(Stream, AgreedBlocksOfFloatsHaveOneExponentInAPacket) {
@@ -558,7 +561,29 @@ TEST(Stream, LargeSparseCallsAreDenseIfASampleHasManyBlocks) {
   }
 }
 
-// One of the ranks reads other counts of the first part than the others, and the check does not show it.
+// In packets of blocks in the order of the call, every rank would have values in every packet.
+TEST(Stream, BlocksOfTheSameRanksShareAPacket) {
+  for (const uint32_t ranks : {2U, 15U, 16U}) {
+    SCOPED_TRACE(ranks);
+    constexpr size_t kBlocksOfRank = 4;
+    const size_t some = kBlocksOfRank * ranks;  // block i has values at rank i mod N
+    std::vector<std::vector<int32_t>> values(ranks, std::vector<int32_t>(3 * some * kBlock));
+    Job job(ranks, kLargePacket);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      for (size_t i = rank; i < some; i += ranks) values[rank][i * kBlock + 1] = static_cast<int32_t>(i + 1);
+      job.ranks[rank]->call(CallKind::int32_sum, &values[rank], 7, true);
+    }
+    job.run();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      for (size_t i = 0; i < some; ++i) ASSERT_EQ(values[rank][i * kBlock + 1], static_cast<int32_t>(i + 1));
+    }
+    const bool knows_ranks = ranks <= BlockOwners::kRanksWithBit;
+    const auto packets = static_cast<uint32_t>(some / (kLargePacket / kBlock));
+    EXPECT_EQ(job.values_received, ranks + packets * (knows_ranks ? 1 : 2));  // the first is that of the owners
+  }
+}
+
+// One of the ranks reads other owners in the first part than the others, and the check does not show it.
 TEST(Stream, FindsARankThatHasAgreedOnOtherBlocks) {
   const std::vector<size_t> blocks{2, 9};
   const std::vector<std::vector<size_t>> of_rank_1{{}, {2}, {9}, {2, 10}, {2, 9, 10}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
@@ -574,11 +599,10 @@ TEST(Stream, FindsARankThatHasAgreedOnOtherBlocks) {
           if (number != 0 || rank != 1) return;
           uint8_t* const words = job.ranks[1]->memory().result(0);
           result->check -= kernels::weigh(words, 0, kLargePacket);
-          std::vector<uint8_t> counts(12);
-          for (const size_t block : read) counts[block] = 1;
-          for (size_t i = 0; i < 3; ++i) {
-            const uint8_t* const four = &counts[4 * i];
-            wire::store32(words + i * kWordBytes, four[0] | four[1] << 8U | four[2] << 16U | four[3] << 24U);
+          std::vector<uint32_t> owners(12);
+          for (const size_t block : read) owners[block] = 1;
+          for (size_t i = 0; i < 6; ++i) {
+            wire::store32(words + i * kWordBytes, owners[2 * i] | owners[2 * i + 1] << 16U);
           }
           result->check += kernels::weigh(words, 0, kLargePacket);
         };
