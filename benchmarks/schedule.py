@@ -51,7 +51,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What the simulation is given, each measured alone: the layers, and the rate of one large all-reduce."""
+    """The input of the simulation: the layers, and the rate of one large all-reduce, each measured alone."""
 
     layers: list[Layer]
     bytes_per_second: float

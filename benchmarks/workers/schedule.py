@@ -7,7 +7,7 @@ Its commands (torch_rank.py), with a model of BYTES whose forward pass takes SEC
     steps STEPS                          further steps, the last ones
 
 The layers have real parameters, gradients and steps, but few computations: in the time that they would take, the rank
-sleeps, like one whose model is on a device. So many ranks on one machine do not wait for each other's computing.
+sleeps, like one whose model is on a device. The ranks on one machine do not wait for each other's computing.
 """
 
 from __future__ import annotations
