@@ -126,13 +126,16 @@ def _idle_seconds() -> float:
 
 
 @contextlib.contextmanager
-def linked_systems(run_directory: RunDirectory, hosts: int, shape: Shape, ranks: int = 0) -> Iterator[LinkedSystems]:
+def linked_systems(
+    run_directory: RunDirectory, hosts: int, shape: Shape, ranks: int = 0, *, servers: bool = False
+) -> Iterator[LinkedSystems]:
     """Yield `hosts` hosts and a fabric over their links, for one rank on each host.
 
-    With `ranks` each host has that many, and also a switch. Raises what starting a fabric raises.
+    With `ranks` each host has that many, and also a switch. With `servers` each host has a parameter server, and one
+    more host has nothing else. Raises what starting a fabric raises.
     """
-    options = FabricOptions(switch="soft", workers=hosts, values=EMBEDDED_VALUES)
-    layout = layout_on_shaped_links(shape, leaves=ranks > 0)
+    options = FabricOptions(switch="soft", workers=hosts + int(servers), values=EMBEDDED_VALUES)
+    layout = layout_on_shaped_links(shape, leaves=ranks > 0, servers=servers)
     found, _ = fabric.start(run_directory, options, keep=True, make_layout=layout)
     try:
         for process in found.processes:
@@ -142,7 +145,7 @@ def linked_systems(run_directory: RunDirectory, hosts: int, shape: Shape, ranks:
         prefixes = {agent["name"]: ["ip", "netns", "exec", agent["namespace"]] for agent in found.agents}
         system = SwitchML(OURS, f"SwitchML {found.version}", found, prefixes, topology.switch.name)
         leaves = dataclasses.replace(system, name=LEAVES, switch=TOP_SWITCH) if ranks > 0 else None
-        places = tuple(host for host in topology.hosts for _ in range(max(ranks, 1)))
+        places = tuple(host for host in topology.hosts[:hosts] for _ in range(max(ranks, 1)))
         yield LinkedSystems(system, namespaces, places, ShapedLinks(namespaces, topology), leaves)
     finally:
         fabric.stop(run_directory)

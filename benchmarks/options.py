@@ -20,6 +20,7 @@ __all__ = [
     "GRADIENTS",
     "LINK_PEERS",
     "MAGNITUDE_BITS",
+    "MODES",
     "OVERLAPS",
     "PEERS",
     "SCHEDULES",
@@ -54,6 +55,9 @@ PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 
 LINK_PEERS: Final = ("gloo", "mpi-tcp")
 """Those of them that use a network."""
+
+MODES: Final = ("ps1", "psN", "ring", "switch", "switch16")
+"""Ways to all-reduce: one parameter server, one on each worker's host, Gloo's ring, a switch, 16 bits an element."""
 
 SPARSE_PEERS: Final = ("gloo", "allgather-sparse")
 """Gloo's dense all-reduce, and an all-gather of the numbers and values of blocks over Gloo."""

@@ -244,6 +244,16 @@ def _python(result: Result) -> list[tuple[str, Figure]]:
     return [("cost", figure)]
 
 
+def _urgent(result: Result) -> list[tuple[str, Figure]]:
+    figure, [panel] = _panels(["urgent all-reduce"])
+    names = [
+        f"{row['workers']} workers\n{rate_text(row['rate']) if row['rate'] else 'shared memory'}" for row in result.rows
+    ]
+    panel.bar(names, [row["ratio"] for row in result.rows])
+    panel.set_ylabel("time behind another job / alone")
+    return [("urgent", figure)]
+
+
 def _links(result: Result) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
@@ -255,6 +265,19 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
         panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
         panel.tick_params(axis="x", labelsize=6)
     panels[0].set_ylabel("seconds (line: bound)")
+    return [("time", figure)]
+
+
+def _modes(result: Result) -> list[tuple[str, Figure]]:
+    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
+    names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
+    figure, panels = _panels(names)
+    for panel, (count, rate, queue) in zip(panels, places, strict=True):
+        rows = _where(result.rows, workers=count, rate=rate, queue=queue)
+        labels = [row["mode"] for row in rows]
+        panel.bar(labels, [row["median"] for row in rows])
+        panel.plot(labels, [row["formula"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+    panels[0].set_ylabel("seconds (line: formula)")
     return [("time", figure)]
 
 
@@ -406,7 +429,9 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "urgent": _urgent,
     "leaves": _leaves,
+    "modes": _modes,
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,

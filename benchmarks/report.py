@@ -11,6 +11,7 @@ from typing import Any, Final
 from switchml.benchmarks.leaves import name_of
 from switchml.benchmarks.link_rows import OURS
 from switchml.benchmarks.linked_systems import LEAVES
+from switchml.benchmarks.modes import FORMULAS
 from switchml.benchmarks.options import GRADIENTS, size_text
 from switchml.benchmarks.results import Result
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -337,6 +338,53 @@ def _links(result: Result) -> list[Table]:
     return [Table(title, columns, rows, remarks)]
 
 
+def _urgent(result: Result) -> list[Table]:
+    columns = ["link", "queue", "workers", "alone ms", "behind ms", "behind / alone", "bound ms", "dropped"]
+    rows = [
+        [
+            rate_text(row["rate"]) if row["rate"] else "shared memory",
+            queue_text(row["queue"]) if row["rate"] else "",
+            str(row["workers"]),
+            f"{1e3 * row['alone']:.1f}",
+            f"{1e3 * row['behind']:.1f}",
+            f"{row['ratio']:.2f}",
+            f"{1e3 * row['bound']:.1f}" if row["rate"] else "",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    sizes = (
+        f"{size_text(result.options['urgent'])}, alone and behind {size_text(result.options['bytes'])} of priority 0"
+    )
+    return [Table(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
+
+
+def _modes(result: Result) -> list[Table]:
+    columns = ["link", "queue", "workers", "mode", "median s", "formula", "s", "/ formula", "MB over a link"]
+    columns += ["servers' load", "same bits", "CPUs idle", "dropped"]
+    rows = [
+        [
+            rate_text(row["rate"]),
+            queue_text(row["queue"]),
+            str(row["workers"]),
+            row["mode"],
+            f"{row['median']:.3f}",
+            FORMULAS[row["mode"]],
+            f"{row['formula']:.3f}",
+            f"{row['median'] / row['formula']:.3f}",
+            f"{row['link_bytes'] / 1e6:.1f}",
+            "" if row["load"] is None else f"{row['load']:.3f}",
+            {None: "", True: "yes", False: "no"}[row["same_bits"]],
+            f"{row['idle']:.0%}",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    size = size_text(result.options["bytes"])
+    title = f"All-reduce of {size} (S) of float32 on N workers, over links shaped by token buckets to B bytes a second"
+    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+
+
 def _leaves(result: Result) -> list[Table]:
     chosen = result.options
     columns = ["size", "by", "median ms", "p99 ms", "MB over a link", "/ with a switch on each host"]
@@ -567,7 +615,9 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "urgent": _urgent,
     "leaves": _leaves,
+    "modes": _modes,
     "ddp": _steps,
     "sparse": _sparse,
     "simulate": _simulated,

@@ -90,7 +90,7 @@ class SwitchML:
     """The fabric that runs in a work directory; `name` is its transport.
 
     `prefixes` are the commands that run a rank's command where its agent is, by agent; none by default. `switch` is
-    the one on which its jobs run, or the top of their tree.
+    the one on which its jobs run, or the top of their tree, unless they run over `aggregators`.
     """
 
     name: str
@@ -98,6 +98,7 @@ class SwitchML:
     fabric: Fabric
     prefixes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     switch: str = ""
+    aggregators: tuple[str, ...] = ()
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -112,7 +113,9 @@ class SwitchML:
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
         """Yield the ranks of a new job. Raises RankFailed and what ControllerClient raises."""
         with self.client() as client:
-            job = client.start_job(workers, name=f"bench-{self.name}-{workers}", switch=self.switch)
+            switch = "" if self.aggregators else self.switch
+            name = f"bench-{self.name}-{workers}"
+            job = client.start_job(workers, name=name, switch=switch, aggregators=self.aggregators)
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
             shared = rank_environment(directory) | {

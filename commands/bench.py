@@ -168,6 +168,7 @@ _TREES: Final = Parsed("trees", options.trees)
 _DURATION: Final = Parsed("duration", lambda text: _only(text, options.durations(text), "duration"))
 _DURATIONS: Final = Parsed("durations", options.durations)
 _LINK_PEERS: Final = Parsed("peers", lambda text: options.names(text, LINK_PEERS))
+_MODES: Final = Parsed("modes", lambda text: options.names(text, options.MODES))
 
 
 _torch_python = click.option(
@@ -465,7 +466,9 @@ def bench_python(**chosen: Any) -> Sequence[BenchmarkResult]:
     epilog="""\b
 Examples:
   switchml-ctl bench links --torch-python venv/bin/python
-  switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json""",
+  switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json
+  switchml-ctl bench links --link 200mbit --workers 4 --modes ps1,psN,ring,switch,switch16
+  switchml-ctl bench links --link 200mbit --workers 4 --size 64MiB --urgent 1MiB""",
 )
 @_collective
 @_rates("200mbit,1gbit")
@@ -480,22 +483,76 @@ Examples:
     metavar="NAME,...",
     help=f"Peers to compare with, of {', '.join(LINK_PEERS)}; '' for none.",
 )
+@click.option(
+    "--modes",
+    type=_MODES,
+    default="",
+    metavar="NAME,...",
+    help=f"In place of SwitchML and its peers, compare ways to all-reduce float32, of {', '.join(options.MODES)}: one"
+    " parameter server, one on the host of each worker, Gloo's ring, a switch, and 16 bits an element.",
+)
 @_count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
 @_count("--iterations", "calls", high=10_000, default=1, help_text="Calls per turn, after one that is not timed.")
+@click.option(
+    "--urgent",
+    type=_SIZE,
+    metavar="SIZE",
+    help="Measure instead an all-reduce of this size and of priority 7, alone and behind one of --size and priority 0.",
+)
 @_torch_python
 @click.pass_obj
-def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+def bench_links(
+    session: Session, /, size: int, modes: list[str], urgent: int | None, **chosen: Any
+) -> Sequence[BenchmarkResult]:
     """Time collectives over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
 
     Each worker has a network namespace and a link to a bridge, with a token bucket at both ends. SwitchML and its
     peers use the same links. A row that something other than its link has limited says so, and has no ratio. A
     link adds no delay except in its queue: this would need a queueing discipline that few kernels have (netem).
     """
+    if modes and urgent is not None:
+        raise click.UsageError("--modes and --urgent are separate measurements; give one of them")
+    run_dir = session.settings().run_dir
+    if modes:
+        return _measured_modes(run_dir, modes, size, chosen)
+    if urgent is not None:
+        return _urgent(run_dir, size, urgent, **chosen)
+
     from switchml.benchmarks import links
 
-    run_dir = session.settings().run_dir
     wanted = links.Options(bytes=size, **chosen)
     return _measured(lambda options, report, bar: links.run(options, run_dir, report, bar), wanted)
+
+
+def _urgent(
+    run_dir: Path,
+    size: int,
+    urgent_size: int,
+    *,
+    rates: list[int],
+    queues: list[float],
+    workers: list[int],
+    repetitions: int,
+    calls: int,
+    collective: str,
+    **_for_peers: Any,
+) -> Sequence[BenchmarkResult]:
+    from switchml.benchmarks import urgent
+
+    if collective != "all_reduce":
+        raise click.UsageError("--urgent measures all-reduces; leave --collective out")
+    wanted = urgent.Options(rates, queues, workers, size, urgent_size, repetitions, calls)
+    return _measured(lambda options, report, bar: urgent.run(options, run_dir, report, bar), wanted)
+
+
+def _measured_modes(run_dir: Path, modes: list[str], size: int, chosen: dict[str, Any]) -> Sequence[BenchmarkResult]:
+    from switchml.benchmarks import modes as ways
+
+    if chosen.pop("collective") != "all_reduce":
+        raise click.UsageError("--modes are ways to all-reduce; omit --collective")
+    del chosen["peers"]
+    wanted = ways.Options(bytes=size, modes=modes, **chosen)
+    return _measured(lambda options, report, bar: ways.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

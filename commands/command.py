@@ -77,7 +77,7 @@ def setting(name: str, option: str) -> Callable[[F], F]:
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
-    default = f"; default {key.default}" if key.default not in (None, "") else ""
+    default = f"; default {key.default}" if key.default not in (None, "", ()) else ""
     return click.option(
         option,
         name.replace(".", "_", 1),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_job_name", "is_name", "parse_job_reference"]
+__all__ = ["is_job_name", "is_name", "names_in_list", "parse_job_reference"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ID = re.compile(r"[0-9]{1,64}")
@@ -22,6 +22,22 @@ def is_name(text: str) -> bool:
 def is_job_name(text: str) -> bool:
     """Return whether a job may have this name."""
     return is_name(text) and isinstance(parse_job_reference(text), str)
+
+
+def names_in_list(text: str) -> tuple[str, ...]:
+    """Return the names of switches in a text like "s1,s2"; none if it is empty.
+
+    Raises:
+        ValueError: one is not a name, or there twice.
+
+    """
+    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    for name in names:
+        if not is_name(name):
+            raise ValueError(f"{name!r} in {text!r} is not the name of a switch; give names separated by commas")
+        if names.count(name) > 1:
+            raise ValueError(f"{text!r} has {name} {names.count(name)} times; name each switch once")
+    return names
 
 
 def parse_job_reference(text: str) -> int | str:

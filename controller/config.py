@@ -35,6 +35,7 @@ Example::
     small_job = 2
     multicast = "239.192.0.0/22"     # soft, if all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
+    aggregator_port = 1              # soft: the port at which the ranks of jobs over aggregators reach it
     tls = "auto"                     # auto: not on loopback; on: always; off: never, the path to the switch is trusted
     # parent = {switch = "t1", port = 9, uplink = 2}  # in a tree: port 9 of t1, above this switch, leads to port 2 here
 
@@ -126,8 +127,9 @@ class SwitchConfig:
     of 0, small jobs get `default_pool`, too. `p4runtime` is the address of soft and bmv2, `bfrt` that of tofino; only
     tofino has `program` and `ports`. `multicast` is a range of IPv4 multicast groups, one for each job id, which every
     agent at switch port `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of
-    results. `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on
-    loopback. `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
+    results. Ranks of jobs over aggregators are at `aggregator_port`, whatever switch their agents are attached to.
+    `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on loopback.
+    `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
     `mac` is the address that its neighbours see; with `udp_ports`, or without a `mac`, it does not see theirs.
     """
 
@@ -149,6 +151,7 @@ class SwitchConfig:
     small_job: int = 0
     multicast: str = ""
     multicast_port: int = 1
+    aggregator_port: int = 1
     tls: str = "auto"
     parent: ParentLink | None = None
 
@@ -179,6 +182,7 @@ class SwitchConfig:
             ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
             ("multicast_port", 1, highest_port(self.target)),
+            ("aggregator_port", 1, highest_port(self.target)),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),

@@ -23,6 +23,7 @@ __all__ = [
     "OnFailure",
     "Rank",
     "RankState",
+    "SharedPort",
     "counters_by_name",
     "new_secret",
     "parse_mac",
@@ -138,6 +139,14 @@ class JobSwitch:
 
 
 @dataclass(frozen=True)
+class SharedPort:
+    """The port of a switch at which the ranks of jobs over aggregators are, and whether it sees their MAC addresses."""
+
+    number: int
+    sees_macs: bool
+
+
+@dataclass(frozen=True)
 class EpochChange:
     """A change of epoch after a loss; ``lost`` are ranks of the old epoch, ``joined`` those with new processes."""
 
@@ -166,6 +175,7 @@ class Job:
     ranks: list[Rank] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.ABORT
+    priority: int = 0  # 0..7, among the jobs of the tenant
     generation: int = 0  # number of changes to a new epoch
     in_transition: bool = False  # true during a change from this epoch to another one
     epoch_changes: list[EpochChange] = field(default_factory=list)
@@ -193,6 +203,22 @@ class Job:
         return self.switches[0].slots
 
     @property
+    def over_aggregators(self) -> bool:
+        """True if every rank sends to all of its switches, which share its slots, instead of to its agent's switch."""
+        at = {place.switch for place in self.switches}
+        return self.tops > 1 or any(rank.switch not in at for rank in self.ranks)
+
+    @property
+    def tops(self) -> int:
+        """The number of its switches that complete sums: one, or all those that share its slots."""
+        return sum(not place.upstream for place in self.switches)
+
+    @property
+    def in_tree(self) -> bool:
+        """True if one of its switches sends its sums on to another one."""
+        return self.tops < len(self.switches)
+
+    @property
     def switch_names(self) -> str:
         """The names of its switches, as a list in words."""
         return ", ".join(one.switch for one in self.switches)
@@ -210,8 +236,9 @@ class Job:
         return held
 
     def ranks_on(self, switch: str) -> list[Rank]:
-        """Return the ranks whose agents are attached to a switch, in order."""
-        return [rank for rank in self.ranks if rank.switch == switch]
+        """Return the ranks that send to a switch, in order."""
+        everywhere = self.over_aggregators
+        return [rank for rank in self.ranks if everywhere or rank.switch == switch]
 
     def children(self, switch: str) -> list[JobSwitch]:
         """Return the switches that send their sums on to this one, in order."""
@@ -231,16 +258,19 @@ class Job:
         multicast: str = "",
         children: Sequence[RankPort] = (),
         parent: ParentPort | None = None,
+        shared_port: SharedPort | None = None,
     ) -> JobTables:
         """Return the tables that one of its switches must hold; the endpoints of all ranks there must be known.
 
         `multicast` is the IPv4 group that their agents have joined, or empty; `children` and `parent` are the switches
-        below and above.
+        below and above. Over aggregators, all ranks are at the `shared_port`.
         """
-        ports = tuple(
-            RankPort(number, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
-            for number, r in enumerate(self.ranks_on(place.switch))
-        )
+        ports = []
+        for number, rank in enumerate(self.ranks_on(place.switch)):
+            mac, port = parse_mac(rank.mac), rank.switch_port
+            if shared_port is not None:
+                mac, port = mac if shared_port.sees_macs else 0, shared_port.number
+            ports.append(RankPort(number, port, mac, int(IPv4Address(rank.address)), rank.udp_port))
         return JobTables(
             job=self.id,
             epoch=place.epoch,
@@ -250,7 +280,7 @@ class Job:
             ranks=(*ports, *children),
             multicast=int(IPv4Address(multicast)) if multicast else 0,
             secret=self.secret,
-            in_tree=len(self.switches) > 1,
+            in_tree=self.in_tree,
             parent=parent,
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
@@ -55,7 +57,16 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
             len(assignment.wire_workers) in (0, len(ranks)) and len(set(assignment.wire_workers)) in (0, len(ranks)),
             f"numbers {numbers} in the packets of ranks {ranks}",
         ),
+        (assignment.priority <= MAX_PRIORITY, f"priority {assignment.priority}"),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
+        (
+            len(assignment.aggregators) <= min(assignment.slots, MAXIMUM_AGGREGATORS),
+            f"{len(assignment.aggregators)} aggregators of {assignment.slots} slots; {MAXIMUM_AGGREGATORS} is the most",
+        ),
+        *(
+            (_is_ipv4(one.address) and 0 < one.udp_port < 2**16, f"aggregator {one.address!r}, UDP port {one.udp_port}")
+            for one in assignment.aggregators
+        ),
         (
             taken + len(ranks) <= max_ranks,
             f"{len(ranks)} ranks in addition to {taken} of other jobs, with {max_ranks} allowed (--max-ranks)",

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
+from switchml.common.names import is_name
+from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 from switchml.host_agent.errors import BadMessage
@@ -40,8 +43,8 @@ class Attach:
 
     With `create` the job may not exist yet: `job` is a key that all its ranks share, `timeout` the seconds that this
     process waits for the others, `slots` the requested pool size (0: the switch's default), `world_size` must be given,
-    and
-    `on_failure` is abort, shrink or restart.
+    `on_failure` is abort, shrink or restart, `priority` orders the tenant's jobs, and `aggregators` are names of
+    switches that share the job's slots.
     """
 
     version: str
@@ -53,6 +56,8 @@ class Attach:
     timeout: float = 0.0
     slots: int = 0
     on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
+    priority: int = 0
+    aggregators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,21 @@ def _attach(message: dict[str, Any]) -> Attach:
     on_failure = message.get("on_failure", "abort")
     if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
         raise BadMessage("`on_failure` must be abort, shrink or restart")
-    return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, _ON_FAILURE[on_failure])
+    policy = _ON_FAILURE[on_failure]
+    priority = _number(message, "priority", MAX_PRIORITY) if "priority" in message else 0
+    names = _aggregators(message)
+    return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, policy, priority, names)
+
+
+def _aggregators(message: dict[str, Any]) -> tuple[str, ...]:
+    names: Any = message.get("aggregators", [])
+    if not isinstance(names, list) or len(names) > MAXIMUM_AGGREGATORS or not all(map(_is_switch_name, names)):
+        raise BadMessage(f"`aggregators` must be at most {MAXIMUM_AGGREGATORS} names of switches")
+    return tuple(names)
+
+
+def _is_switch_name(value: object) -> bool:
+    return isinstance(value, str) and is_name(value)
 
 
 def _text(message: dict[str, Any], key: str, longest: int = 64) -> str:

@@ -7,6 +7,7 @@ would delay heartbeats.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +31,7 @@ class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
     `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch; otherwise packets use UDP.
+    with the switch, except those of jobs over aggregators; otherwise packets use UDP.
     """
 
     def __init__(self, engine: Engine, address: str, switch_socket: Path | None) -> None:
@@ -89,10 +90,12 @@ class EngineRanks:
             assignment.optional_values,
             assignment.owned_results,
         )
-        if self._switch_socket is not None:
+        order = (assignment.priority, _tenant_number(assignment.tenant))
+        aggregators = [(one.address, one.udp_port) for one in assignment.aggregators]
+        if self._switch_socket is not None and not aggregators:
             workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size
             handle = self._engine.open_shm_rank(
-                str(self._switch_socket), self._address, *binding, numbers[rank], workers
+                str(self._switch_socket), self._address, *binding, numbers[rank], workers, *order
             )
         else:
             handle = self._engine.open_rank(
@@ -102,6 +105,8 @@ class EngineRanks:
                 *binding,
                 assignment.multicast_address,
                 numbers[rank],
+                *order,
+                aggregators,
             )
         try:
             descriptors = self._engine.open_channel(handle)
@@ -109,6 +114,11 @@ class EngineRanks:
             self._engine.close_rank(handle)
             raise
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle), descriptors)
+
+
+def _tenant_number(tenant: str) -> int:
+    """Return the number by which agents and switches tell tenants apart, whose jobs have no order among each other."""
+    return int.from_bytes(hashlib.sha256(tenant.encode()).digest()[:8], "big") if tenant else 0
 
 
 def _phases(handles: Mapping[int, int], act: Callable[[int], list[int]]) -> dict[int, list[int]]:

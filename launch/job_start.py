@@ -50,7 +50,7 @@ _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stal
 
 @dataclasses.dataclass(frozen=True)
 class JobRequest:
-    """The job to create. Empty `name`: generated; `slots` 0: the default; empty `switch`: any.
+    """The job to create. Empty `name`: generated; `slots` 0: the default; empty `switch`: any, or the `aggregators`.
 
     `restarts` limits the restarts of the command over all ranks, with `on_failure` RESTART.
     """
@@ -61,6 +61,8 @@ class JobRequest:
     switch: str = ""
     on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
     restarts: int = 3
+    priority: int = 0
+    aggregators: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +271,8 @@ def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
         slots=request.slots,
         switch=request.switch,
         on_failure=request.on_failure,
+        priority=request.priority,
+        aggregators=request.aggregators,
     )
 
 

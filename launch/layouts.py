@@ -30,6 +30,7 @@ from switchml.topologies.topology import Host, Switch, Topology, load, racks, si
 
 __all__ = [
     "BMV2_PROGRAM",
+    "CENTRAL_SERVER",
     "CONTROL_SOCKETS",
     "TOP_SWITCH",
     "AgentPlace",
@@ -39,6 +40,7 @@ __all__ = [
     "layout_of",
     "layout_on_shaped_links",
     "resolve",
+    "server_on",
 ]
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
@@ -46,6 +48,9 @@ BMV2_PROGRAM: Final = "simple_switch_grpc"
 
 TOP_SWITCH: Final = "top"
 """The switch above those of hosts, in a layout on shaped links with leaves."""
+
+CENTRAL_SERVER: Final = "server"
+"""The parameter server on a separate host, in a layout on shaped links with servers."""
 
 _DEFAULT_HOSTS: Final = 8
 _BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
@@ -137,20 +142,28 @@ LayoutMaker = Callable[[FabricOptions, Path, Path], Layout]
 """`layout_of`, or another function that makes a layout from resolved options, run directory and socket directory."""
 
 
-def layout_on_shaped_links(shape: Shape, *, leaves: bool = False) -> LayoutMaker:
+def server_on(host: str) -> str:
+    """Return the name of the parameter server on a worker's host, in a layout on shaped links with servers."""
+    return f"{host}-server"
+
+
+def layout_on_shaped_links(shape: Shape, *, leaves: bool = False, servers: bool = False) -> LayoutMaker:
     """Return the maker of layouts whose hosts reach the soft switch over links of this shape.
 
     With `leaves` each host has two agents: one for ranks that send packets to that switch, and one for ranks that share
-    memory with a switch of the host, which is below another one at the same place as the first.
+    memory with a switch of the host, which is below another one at the same place as the first. With `servers` each
+    host has a parameter server, and the last one, which has no agent, is that of CENTRAL_SERVER.
     """
-    return functools.partial(_shaped, shape, leaves)
+    return functools.partial(_shaped, shape, leaves, servers)
 
 
-def _shaped(shape: Shape, leaves: bool, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
+def _shaped(
+    shape: Shape, leaves: bool, servers: bool, options: FabricOptions, run_directory: Path, socket_directory: Path
+) -> Layout:
     topology = _topology(options)
     if topology is None or topology.links or topology.switch.target != "soft":
         raise ConfigurationError("links are shaped between hosts in network namespaces and the soft switch")
-    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape, leaves)
+    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape, leaves, servers)
 
 
 def _topology(options: FabricOptions) -> Topology | None:
@@ -447,7 +460,9 @@ class _InNamespaces(Layout):
 class _OnShapedLinks(Layout):
     """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well.
 
-    With `leaves` there is a tree in addition: a second such switch, TOP_SWITCH, and one of each host below it.
+    With `leaves` there is a tree in addition: a second such switch, TOP_SWITCH, and one of each host below it. With
+    `servers` there is a soft switch on each host: CENTRAL_SERVER on the last, where no ranks are, and one with the
+    ranks of each other host.
     """
 
     def __init__(
@@ -458,6 +473,7 @@ class _OnShapedLinks(Layout):
         socket_directory: Path,
         shape: Shape,
         leaves: bool,
+        servers: bool,
     ) -> None:
         require_privileges()
         super().__init__(socket_directory)
@@ -466,6 +482,8 @@ class _OnShapedLinks(Layout):
         self._shape = shape
         self._socket_directory = socket_directory
         self._leaves = {f"{host.name}-leaf": host for host in topology.hosts} if leaves else {}  # by switch and agent
+        self._servers = {server_on(host.name): host for host in topology.hosts[:-1]} if servers else {}
+        self._servers |= {CENTRAL_SERVER: topology.hosts[-1]} if servers else {}
         self._links = ShapedLinks(namespaces, topology)
         self.topology = self._topology = topology
 
@@ -473,7 +491,7 @@ class _OnShapedLinks(Layout):
         self._links.create(self._shape)
 
     def switches(self) -> list[SwitchPlace]:
-        """Return the switch, and those of the tree."""
+        """Return the switch, those of the tree, and the servers."""
         name, address = self._topology.switch.name, str(self._topology.switch.ipv4)
         found = [self._place(0, name, SWITCHES, address)]
         if self._leaves:
@@ -481,6 +499,8 @@ class _OnShapedLinks(Layout):
         for number, (leaf, host) in enumerate(self._leaves.items(), start=2):
             shared = ["--shm-port", f"2={self._switch_socket(leaf)}"]
             found.append(self._place(number, leaf, host.name, str(host.ipv4.ip), *shared))
+        for number, (server, host) in enumerate(self._servers.items(), start=len(found)):
+            found.append(self._place(number, server, host.name, str(host.ipv4.ip)))
         return found
 
     def _place(self, number: int, name: str, node: str, address: str, *ports: str) -> SwitchPlace:
@@ -503,7 +523,8 @@ class _OnShapedLinks(Layout):
 
     def agents(self) -> list[AgentPlace]:
         over_udp = ["--switch", self._topology.switch.name, "--transport", "udp"]
-        found = [self._agent(host.name, host, over_udp) for host in self._topology.hosts]
+        hosts = [host for host in self._topology.hosts if self._servers.get(CENTRAL_SERVER) is not host]
+        found = [self._agent(host.name, host, over_udp) for host in hosts]
         for leaf, host in self._leaves.items():
             shared = ["--switch", leaf, "--transport", "shm", "--switch-socket", str(self._switch_socket(leaf))]
             found.append(self._agent(leaf, host, shared))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import ConfigurationError
+from switchml.common.names import names_in_list
 from switchml.common.run_directory import default_run_directory, read_config_file
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
@@ -85,6 +86,7 @@ class Settings:
     job_switch: str
     tls: str | None = None
     insecure: bool = False
+    job_aggregators: tuple[str, ...] = ()
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -137,6 +139,10 @@ def _switch_name(value: Any) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", _text(value)):
         raise ValueError(f"{value!r} is not a name of letters, digits, `.`, `_` and `-`")
     return _text(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return names_in_list(_text(value))
 
 
 def _ipv4(value: Any) -> str:
@@ -328,6 +334,13 @@ KEYS: Final[dict[str, Key]] = {
             "",
             "Switch that a job runs on; empty: any with enough free resources.",
         ),
+        Key(
+            "job.aggregators",
+            "SWITCHML_AGGREGATORS",
+            _names,
+            (),
+            "Soft switches that share a job's slots as parameter servers, NAME,NAME,... (docs/parameter-servers.md).",
+        ),
     )
 }
 """All settings, by their names in the configuration file."""
@@ -389,6 +402,7 @@ def load(
         fabric=FabricOptions(**fabric),
         job_slots=found["job.slots"],
         job_switch=found["job.switch"],
+        job_aggregators=found["job.aggregators"],
         tls=found["tls"],
         insecure=found["insecure"],
     )

@@ -43,5 +43,5 @@ def lag(job: pb.Job) -> str:
     slowest = straggler(job)
     if slowest is None:
         return ""
-    leaf = f" below {slowest.switch}" if len(job.switches) > 1 else ""
+    leaf = f" below {slowest.switch}" if any(place.upstream for place in job.switches) else ""
     return f"rank {slowest.rank}{leaf} is {slowest.behind:,} behind"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from switchml import _native, metrics
 from switchml.agent_connection import attach
-from switchml.arguments import positive_seconds
+from switchml.arguments import checked_priority, positive_seconds
 from switchml.common.version import VERSION
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
@@ -30,6 +31,8 @@ def connect(
     create: bool | None = None,
     timeout: float | None = None,
     on_failure: str | None = None,
+    priority: int = 0,
+    aggregators: Sequence[str] | None = None,
 ) -> Communicator:
     """Attach this process to its rank of a job, through the agent on this host.
 
@@ -55,15 +58,21 @@ def connect(
             takes its place by calling this with the same key and rank within a minute. With the latter two they get
             `WorldChanged`. Default: SWITCHML_ON_FAILURE, or else "abort". The policy of a job that was started by
             `switchml-ctl job start` is its --on-failure.
+        priority: with `create`, from 0 to 7, the same for all ranks. Where jobs of one tenant share an agent, or the
+            memory of a switch, those with the highest priority send first. That of a job that was started by
+            `switchml-ctl job start` is its --priority.
+        aggregators: with `create`, names of soft switches that share the job's slots, as parameter servers do; the same
+            for all ranks. Default: SWITCHML_AGGREGATORS ("s1,s2"), or else the switch of the agents.
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
-        TypeError: `rank`, `world_size` or the id in `job` is not an integer.
-        ValueError: `timeout` is not a positive number.
+        TypeError: `rank`, `world_size`, `priority` or the id in `job` is not an integer, or `aggregators` is a string.
+        ValueError: `timeout` is not a positive number, or `priority` is not from 0 to 7.
 
     """
+    priority = checked_priority(priority)
     metrics.serve_from_environment()
-    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
+    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure, aggregators)
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
     positive_seconds(timeout)
@@ -77,6 +86,7 @@ def connect(
     }
     if target.create:
         request |= {"create": True, "timeout": timeout, "slots": target.slots, "on_failure": target.on_failure}
+        request |= {"priority": priority, "aggregators": target.aggregators}
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:

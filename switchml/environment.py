@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NoReturn
 
 from switchml.arguments import whole_number
+from switchml.common.names import names_in_list
 from switchml.errors import ConnectError
 from switchml.run_directory import agent_sockets, configured_run_directory
 
@@ -29,7 +30,7 @@ class Target:
     """The rank to attach to. `world_size` is None if it must not be compared with the job's.
 
     With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with this key, and has a
-    pool of `slots` slots (0: the switch's default).
+    pool of `slots` slots (0: the switch's default), which `aggregators` share if any are named.
     """
 
     agent: Path
@@ -39,6 +40,7 @@ class Target:
     create: bool = False
     slots: int = 0
     on_failure: str = "abort"
+    aggregators: tuple[str, ...] = ()
 
 
 def find_target(
@@ -49,12 +51,13 @@ def find_target(
     world_size: int | None = None,
     create: bool | None = None,
     on_failure: str | None = None,
+    aggregators: Sequence[str] | None = None,
 ) -> Target:
     """Return the rank that the arguments name, completed from `environ`.
 
     Raises:
         ConnectError: something is missing or not a number; the message names the variable.
-        TypeError: `rank`, `world_size` or `job` is of another type.
+        TypeError: `rank`, `world_size`, `job` or `aggregators` is of another type.
 
     """
     if job is not None and not isinstance(job, str):
@@ -76,13 +79,29 @@ def find_target(
         if world_size is None and create:
             _missing("SWITCHML_WORLD_SIZE", "the number of ranks", "world_size")
     socket_path = _agent_socket(environ, agent, rank, world_size)
+    if not create and aggregators:
+        raise ConnectError(
+            f"job {job} exists already, and its aggregators were chosen when it began; name them in `switchml-ctl job"
+            " start --aggregators`, or pass `create`"
+        )
     if not create:
         return Target(socket_path, str(job), rank, world_size)
     on_failure = on_failure or environ.get("SWITCHML_ON_FAILURE") or "abort"
     if on_failure not in _ON_FAILURE:
         raise ConnectError(f"on_failure (SWITCHML_ON_FAILURE) is {on_failure!r}; it is one of {', '.join(_ON_FAILURE)}")
     slots = _number(environ, "SWITCHML_SLOTS") or 0
-    return Target(socket_path, str(job), rank, world_size, True, slots, on_failure)
+    names = _aggregators(environ, aggregators)
+    return Target(socket_path, str(job), rank, world_size, True, slots, on_failure, names)
+
+
+def _aggregators(environ: Mapping[str, str], given: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise TypeError(f"aggregators is {given!r}; it must be a sequence of names")
+    text = environ.get("SWITCHML_AGGREGATORS", "") if given is None else ",".join(given)
+    try:
+        return names_in_list(text)
+    except ValueError as error:
+        raise ConnectError(f"aggregators (SWITCHML_AGGREGATORS): {error}") from None
 
 
 def job_of_launch(environ: Mapping[str, str]) -> str:

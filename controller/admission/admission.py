@@ -13,7 +13,7 @@ from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.request import JobRequest, next_job_id
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.admission.trees import JobTree
-from switchml.controller.errors import ControllerError, JobExists, NoAgent, NoRoom, StoreError
+from switchml.controller.errors import ControllerError, InvalidRequest, JobExists, NoAgent, NoRoom, StoreError
 from switchml.controller.records import Job, OnFailure, new_secret
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
@@ -106,6 +106,8 @@ class Admission:
     def _admit(self, request: JobRequest, placement: Placement | None) -> Admitted:
         if any(job.live and job.name == request.name for job in self._jobs.held()):
             raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
+        if request.aggregators:
+            return self._admit_over(request, placement)
         if placement is not None:
             names = dict.fromkeys(session.switch for session in placement.sessions)
             return self._admit_on([self._switches.get(name) for name in names], request, placement)
@@ -142,15 +144,45 @@ class Admission:
 
     def _admit_on(self, scope: Sequence[ManagedSwitch], request: JobRequest, placement: Placement | None) -> Admitted:
         """Admit a job to switches of `scope`, or to those of `placement` if that is given."""
-        held = self._jobs.held()
-        slots = request.slots or min(switch.config.pool(request.workers) for switch in scope)
-        self._quotas.check(request.tenant, (job for job in held if job.live), request.workers, slots)
+        slots = self._slots(scope, request)
         if placement is None:
             placement = self._choose(scope, request)
         ranks = Counter(session.switch for session in placement.sessions)
         tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
         tree.require_room(ranks)
         self._placements.require(placement, tree)
+        return self._enter(tree, placement, slots, request)
+
+    def _admit_over(self, request: JobRequest, placement: Placement | None) -> Admitted:
+        """Admit a job to the aggregators that it names, with its ranks at any agents."""
+        tree = JobTree.over(self._switches, request.aggregators)
+        slots = self._slots(tree.switches, request)
+        if slots < len(tree.switches):
+            raise InvalidRequest(
+                f"{slots} slots cannot be shared by {len(tree.switches)} aggregators; ask for more slots, or name fewer"
+            )
+        if placement is None:
+            placement = self._placements.choose_anywhere(tree.switches, request.workers, request.tenant)
+        tree.require_room(dict.fromkeys(request.aggregators, request.workers))
+        tree.require_reach(placement.sessions)
+        self._placements.require(placement, tree)
+        return self._enter(tree, placement, slots, request)
+
+    def _slots(self, switches: Sequence[ManagedSwitch], request: JobRequest) -> int:
+        """Return the number of slots of a job, if its tenant may have them.
+
+        Raises:
+            QuotaExceeded: it may not.
+
+        """
+        slots = request.slots or min(switch.config.pool(request.workers) for switch in switches)
+        live = (job for job in self._jobs.held() if job.live)
+        self._quotas.check(request.tenant, live, request.workers, slots)
+        return slots
+
+    def _enter(self, tree: JobTree, placement: Placement, slots: int, request: JobRequest) -> Admitted:
+        """Write a job whose checks have passed to the store, with slots on all switches of its tree."""
+        held = self._jobs.held()
         number = next_job_id(self._store.last_job_id(), {job.id for job in held})
         epoch = self._switches.next_epoch(tree.switches)
         places = tree.places(epoch, self._pools.allocate(tree.switches, slots), slots, group=number)
@@ -164,6 +196,7 @@ class Admission:
             switches=places,
             ranks=placement.ranks(),
             on_failure=OnFailure.asked(request.on_failure),
+            priority=request.priority,
             tenant=request.tenant,
             secret=new_secret(),
         )

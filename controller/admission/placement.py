@@ -63,6 +63,32 @@ class Placements:
                 **error.figures,
             ) from None
 
+    def choose_anywhere(
+        self, aggregators: Sequence[ManagedSwitch], workers: int, tenant: str, refused: Container[str] = frozenset()
+    ) -> Placement:
+        """Spread ranks over all agents that carry jobs of `tenant`, for a job whose ranks send to `aggregators`.
+
+        An aggregator that is not a soft switch has its own agents only.
+
+        Raises:
+            NoAgent: there are too few agents, or they have too little room.
+
+        """
+        usable = [one for one in self._agents.sessions() if one.live and one.serves(tenant) and one.name not in refused]
+        for switch in aggregators:
+            if switch.config.target != "soft":
+                usable = self._in_widest_pipe([one for one in usable if one.switch == switch.name], switch)
+        room = self._room(usable)
+        free = sum(max(agent.maximum - agent.in_use, 0) for agent in room)
+        if free < workers:
+            raise NoAgent(
+                f"{workers} ranks asked, and the {len(room)} live agents that can send to all aggregators have room for"
+                f" {free}; start more agents or stop a job",
+                ranks_asked=workers,
+                ranks_free=free,
+            )
+        return self._spread(workers, usable, aggregators[0])
+
     def choose_below(
         self,
         switches: Sequence[ManagedSwitch],
@@ -161,8 +187,12 @@ class Placements:
                 f"a job's ranks must be on ports of one pipe of switch {switch.name}; pipes share no registers: {where}"
             )
 
-    def replace(self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str]) -> Rank:
+    def replace(
+        self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str], *, anywhere: bool = False
+    ) -> Rank:
         """Return a rank for a process that takes the place of a lost one, at the same agent if that is live.
+
+        Otherwise it is at another agent of this switch or, if the job is over aggregators, `anywhere`.
 
         Raises:
             NoAgent: that agent is not connected or in `refused`, and no other one has room.
@@ -170,17 +200,20 @@ class Placements:
         """
         session = self._agents.live_session(rank.agent)
         if session is None or session.name in refused:
-            session = self._other_agent(rank, switch, tenant, refused)
+            session = self._other_agent(rank, switch, tenant, refused, anywhere)
         return _rank_at(session, rank.rank, rank.worker)
 
-    def _other_agent(self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str]) -> AgentSession:
+    def _other_agent(
+        self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str], anywhere: bool
+    ) -> AgentSession:
         pipe = switch.driver.pipe(rank.switch_port)
         room = [
             session
-            for session in self._agents.live_on(switch.name)
-            if session.serves(tenant)
+            for session in (self._agents.sessions() if anywhere else self._agents.live_on(switch.name))
+            if session.live
+            and session.serves(tenant)
             and session.name not in refused
-            and switch.driver.pipe(session.registration.switch_port) == pipe
+            and (anywhere or switch.driver.pipe(session.registration.switch_port) == pipe)
             and self._in_use(session.name) < session.registration.max_ranks
         ]
         if not room:

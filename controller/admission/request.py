@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switchml.common.names import is_job_name
-from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
+from switchml.common.names import is_job_name, is_name
+from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.slot_counts import MAXIMUM_AGGREGATORS, MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import InvalidRequest, NoRoom
 from switchml.controller.records import OnFailure
 from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD
@@ -23,6 +24,8 @@ class JobRequest:
     switch: str = ""
     on_failure: int = OnFailure.ABORT  # or 0, which means the same
     tenant: str = ""
+    priority: int = 0
+    aggregators: tuple[str, ...] = ()  # names of switches that share the job's slots, in place of `switch`
 
     def validate(self) -> None:
         """Check every value.
@@ -51,6 +54,29 @@ class JobRequest:
             )
         if self.on_failure not in {0, *OnFailure}:
             raise InvalidRequest(f"on_failure is {self.on_failure}; it must be 1 (abort), 2 (shrink) or 3 (restart)")
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            raise InvalidRequest(f"priority is {self.priority}; it must be from 0 to {MAX_PRIORITY} (the most urgent)")
+        self._validate_aggregators()
+
+    def _validate_aggregators(self) -> None:
+        names = self.aggregators
+        if len(names) > MAXIMUM_AGGREGATORS:
+            raise InvalidRequest(
+                f"an agent serves at most {MAXIMUM_AGGREGATORS} aggregators of a job, not {len(names)}; name fewer, and"
+                " give each one more shards (switchml-switch --shards)",
+                aggregators=len(names),
+                aggregators_maximum=MAXIMUM_AGGREGATORS,
+            )
+        for name in names:
+            if not is_name(name):
+                raise InvalidRequest(f"aggregator {name[:80]!r} is not a switch's name: 1 to 64 of A-Z a-z 0-9 _ . -")
+            if names.count(name) > 1:
+                raise InvalidRequest(f"aggregator {name} is named {names.count(name)} times; name each one once")
+        if names and self.switch:
+            raise InvalidRequest(
+                f"a job is on switch {self.switch} with its tree, or over the aggregators {', '.join(names)}; give one"
+                " of the two"
+            )
 
 
 def next_job_id(last: int, used: set[int]) -> int:

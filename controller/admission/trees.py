@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from switchml.common.switch_trees import unequal_values
+from switchml.controller.agents import AgentSession
 from switchml.controller.errors import InvalidRequest, NoRoom, SwitchUnavailable
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch, Switches
@@ -55,6 +58,67 @@ class JobTree:
     def alone(cls, switch: ManagedSwitch) -> JobTree:
         """Return the tree of one switch."""
         return cls([switch], {switch.name: ""})
+
+    @classmethod
+    def over(cls, switches: Switches, aggregators: Sequence[str]) -> JobTree:
+        """Return the aggregators of these names, which share the slots of a job; none is above another one.
+
+        Raises:
+            SwitchNotFound: no switch has one of the names.
+            SwitchUnavailable: one is not ready.
+            InvalidRequest: one is below another switch, or they differ in slots or values per packet.
+
+        """
+        tree = cls([switches.get(name) for name in aggregators], dict.fromkeys(aggregators, ""))
+        for switch in tree.switches:
+            if not switch.ready:
+                raise SwitchUnavailable(switch.why_not_ready())
+            if switch.config.parent is not None:
+                raise InvalidRequest(
+                    f"aggregator {switch.name} is below switch {switch.config.parent.switch}, to which it sends its"
+                    " sums; name aggregators that have no parent"
+                )
+        abilities = [(one.name, one.driver.capabilities) for one in tree.switches]
+        unequal = unequal_values((name, able.values_per_packet) for name, able in abilities)
+        if unequal:
+            raise InvalidRequest(f"{unequal}; all aggregators of a job need the same number")
+        first, able = abilities[0]
+        for name, other in abilities:
+            if other.slots != able.slots:
+                raise InvalidRequest(
+                    f"switch {first} has {able.slots} slots and switch {name} has {other.slots}; all aggregators of a"
+                    " job need the same number"
+                )
+        return tree
+
+    def require_reach(self, sessions: Sequence[AgentSession]) -> None:
+        """Check that packets of these agents can reach all switches of the tree, as aggregators.
+
+        Raises:
+            InvalidRequest: one has a loopback address and an agent has not, or is on another host, or the other way
+                round; or only its own agents are at its ports.
+
+        """
+        hosts = sorted({session.registration.host for session in sessions})
+        for switch, session in itertools.product(self.switches, dict.fromkeys(sessions)):
+            name, address, theirs = switch.name, switch.config.address, session.registration.address
+            local = IPv4Address(address).is_loopback
+            if local != IPv4Address(theirs).is_loopback:
+                raise InvalidRequest(
+                    f"aggregator {name} has the address {address} and agent {session.name} has {theirs}: a loopback"
+                    " address is reached from its own host alone; configure both with addresses of the network"
+                )
+            if local and len(hosts) > 1:
+                raise InvalidRequest(
+                    f"aggregator {name} has the loopback address {address}, and the agents are on {len(hosts)} hosts"
+                    f" ({', '.join(hosts)}); give it the address of its host's data interface in the controller's"
+                    " configuration"
+                )
+            if switch.config.target != "soft" and session.switch != name:
+                raise InvalidRequest(
+                    f"aggregator {name} ({switch.config.target}) has a port for each host, and agent {session.name} is"
+                    f" attached to switch {session.switch}; only a soft switch takes packets of all agents at one port"
+                )
 
     @property
     def top(self) -> ManagedSwitch:

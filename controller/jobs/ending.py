@@ -18,6 +18,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import JobState, counters_by_name
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch
+from switchml.dataplane.constants import Verdict
 
 __all__ = ["JobEndings", "read_counters"]
 
@@ -101,9 +102,11 @@ class JobEndings:
 
 
 async def read_counters(live: LiveJob) -> dict[str, int]:
-    """Return a job's counters from the top of its tree now, or those read last if it does not answer."""
+    """Return a job's counters of the switches that complete its sums, or those read last if one does not answer."""
+    tops = [switch for place, switch in live.places() if not place.upstream]
     try:
-        return counters_by_name(await live.switches[0].driver.read_verdicts([live.job.id]))
+        found = await asyncio.gather(*(switch.driver.read_verdicts([live.job.id]) for switch in tops))
+        return counters_by_name({verdict: sum(one[verdict] for one in found) for verdict in Verdict})
     except (SwitchUnavailable, SwitchRefused) as error:
         _LOG.warning("job %s: its counters are those read last: %s", live.job.name, error)
         return live.job.counters

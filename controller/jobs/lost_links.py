@@ -174,7 +174,7 @@ async def _traffic(live: LiveJob) -> dict[str, JobTraffic]:
 def _is_watched(live: LiveJob) -> bool:
     """Return whether a job depends on links between switches that can all be asked."""
     return (
-        len(live.switches) > 1
+        live.job.in_tree
         and live.job.state is JobState.RUNNING
         and not live.leaves_epoch
         and all(switch.driver.connected and switch.driver.primary for switch in live.switches)

@@ -12,7 +12,7 @@ from switchml.common.printable import printable
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, JobSwitch, Rank, parse_mac
+from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac
 from switchml.controller.switches import ManagedSwitch
 from switchml.dataplane.constants import TREE_NO_RANK
 
@@ -56,7 +56,13 @@ class PlacedJob:
             for child in self.job.children(place.switch)
         ]
         parent = self._parent_of(place, switch, by_name[place.upstream]) if place.upstream else None
-        return self.job.tables(place, self._multicast(switch), children, parent)
+        return self.job.tables(place, self._multicast(switch), children, parent, self._shared_port(switch.config))
+
+    def _shared_port(self, config: SwitchConfig) -> SharedPort | None:
+        """Return the port of an aggregator that is a soft switch; others have a port for each of their agents."""
+        if not self.job.over_aggregators or config.target != "soft":
+            return None
+        return SharedPort(config.aggregator_port, config.sees_macs)
 
     def _port_of(self, child: JobSwitch, config: SwitchConfig, above: SwitchConfig) -> RankPort:
         """Return the port at which a switch is attached to `above`."""
@@ -84,7 +90,10 @@ class PlacedJob:
         """Return the assignment of the job's ranks to one agent."""
         job = self.job
         carried = job.ranks_by_agent()[agent]
-        [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
+        over_aggregators = job.over_aggregators
+        [(place, switch), *_] = (
+            both for both in self.places() if over_aggregators or both[0].switch == carried[0].switch
+        )
         ranks = [rank.rank for rank in carried]
         wire_workers = job.wire_workers(place.switch)
         return pb.Assignment(
@@ -104,9 +113,12 @@ class PlacedJob:
             generation=job.generation,
             secret=job.secret,
             workers=[rank.worker for rank in carried],
-            wire_workers=[wire_workers[rank] for rank in ranks] if len(self.switches) > 1 else [],
+            wire_workers=[wire_workers[rank] for rank in ranks] if job.in_tree else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
-            owned_results=len(self.switches) == 1 and self.switches[0].driver.capabilities.owned_results,
+            owned_results=not job.in_tree and all(one.driver.capabilities.owned_results for one in self.switches),
+            priority=job.priority,
+            tenant=job.tenant,
+            aggregators=[_aggregator(one.config) for one in self.switches] if over_aggregators else [],
         )
 
     def activation(self) -> pb.ControllerMessage:
@@ -144,11 +156,15 @@ class PlacedJob:
     def _multicast(self, switch: ManagedSwitch) -> str:
         """Return the group that a switch's agents join if all are on its segment; a single agent needs no group."""
         config, ranks = switch.config, self.job.ranks_on(switch.name)
-        if self.job.children(switch.name):
+        if self.job.children(switch.name) or self.job.over_aggregators:
             return ""
         together = all(rank.switch_port == config.multicast_port for rank in ranks)
         several = len({rank.agent for rank in ranks}) > 1
         return config.multicast_address(self.job.id) if several and together else ""
+
+
+def _aggregator(config: SwitchConfig) -> pb.Aggregator:
+    return pb.Aggregator(address=config.address, udp_port=config.udp_port)
 
 
 def revocation(

@@ -75,10 +75,11 @@ class JobRegister:
         return None
 
     def after(self, job_id: int, switch: str, epoch: int) -> Job | None:
-        """Return the live job of this id that was in this epoch on this switch, and is in another one now."""
+        """Return the live job of this id that was in this epoch, with this switch or agents of it, and no longer is."""
         for live in self.live_jobs():
             job = live.job
-            if job.id == job_id and live.is_on(switch) and job.epoch_changes and live.first_epoch <= epoch < job.epoch:
+            there = live.is_on(switch) or any(rank.switch == switch for rank in job.ranks)
+            if job.id == job_id and there and job.epoch_changes and live.first_epoch <= epoch < job.epoch:
                 return job
         return None
 

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from switchml.controller.admission.placement import Placement
@@ -74,6 +74,8 @@ class _Meeting:
         self.world_size = announcement.world_size
         self.slots = announcement.slots
         self.on_failure = OnFailure.asked(announcement.on_failure)
+        self.priority = announcement.priority
+        self.aggregators = tuple(announcement.aggregators)
         self.ranks: dict[int, _Waiting] = {}
         self.updated = Signal()
 
@@ -229,9 +231,11 @@ class Rendezvous:
                 workers=meeting.world_size,
                 name=meeting.name,
                 slots=meeting.slots,
-                switch=switches.pop() if len(switches) == 1 else "",
+                switch=switches.pop() if len(switches) == 1 and not meeting.aggregators else "",
                 on_failure=meeting.on_failure,
                 tenant=meeting.tenant,
+                priority=meeting.priority,
+                aggregators=meeting.aggregators,
             )
             await self._lifecycle.start(request, placement)
         except ControllerError as error:
@@ -267,7 +271,13 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
     key = announcement.key
     if not (0 < len(key) <= MAX_KEY and key.isprintable()):
         raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
-    JobRequest(announcement.world_size, slots=announcement.slots, on_failure=announcement.on_failure).validate()
+    JobRequest(
+        announcement.world_size,
+        slots=announcement.slots,
+        on_failure=announcement.on_failure,
+        priority=announcement.priority,
+        aggregators=tuple(announcement.aggregators),
+    ).validate()
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
     if not (math.isfinite(announcement.wait_seconds) and announcement.wait_seconds <= MAX_SECONDS):
@@ -295,13 +305,28 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
             " set SWITCHML_SLOTS alike for all ranks"
         )
+    if tuple(announcement.aggregators) != meeting.aggregators:
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} names the aggregators {_listed(announcement.aggregators)},"
+            f" {printed_ranks(sorted(meeting.ranks))} named {_listed(meeting.aggregators)}; set SWITCHML_AGGREGATORS"
+            " alike for all ranks"
+        )
     if OnFailure.asked(announcement.on_failure) is not meeting.on_failure:
         asked, others = OnFailure.asked(announcement.on_failure).name.lower(), meeting.on_failure.name.lower()
         return "InvalidRequest", (
             f"rank {rank} at agent {session.name} asks for {asked} on a failure,"
             f" {printed_ranks(sorted(meeting.ranks))} for {others}; set SWITCHML_ON_FAILURE alike for all ranks"
         )
+    if announcement.priority != meeting.priority:
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} asks for priority {announcement.priority},"
+            f" {printed_ranks(sorted(meeting.ranks))} for {meeting.priority}; give all ranks the same priority"
+        )
     return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ",".join(names) or "(none)"
 
 
 def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, str]:

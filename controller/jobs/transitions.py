@@ -299,9 +299,12 @@ class Transitions:
         """Choose the agents of a new job again, without those that refused its ranks."""
         job = live.job
         first = _first_refusal(transition)
+        over_aggregators = job.over_aggregators
         before, job.ranks = job.ranks, []  # so that the choice does not count them as in use
         try:
-            if len(live.switches) == 1:
+            if over_aggregators:
+                choice = self._placements.choose_anywhere(live.switches, job.workers, job.tenant, transition.refused)
+            elif len(live.switches) == 1:
                 choice = self._placements.choose(live.switches[0], job.workers, job.tenant, transition.refused)
             else:
                 choice = self._placements.choose_below(live.switches, job.workers, job.tenant, transition.refused)
@@ -344,12 +347,14 @@ class Transitions:
         )
 
     def _replacement(self, live: LiveJob, transition: Transition, rank: Rank) -> Rank:
-        [switch] = (switch for switch in live.switches if switch.name == rank.switch)
-        return self._placements.replace(rank, switch, live.job.tenant, transition.refused)
+        switch, anywhere = self._switches.get(rank.switch), live.job.over_aggregators
+        return self._placements.replace(rank, switch, live.job.tenant, transition.refused, anywhere=anywhere)
 
     def _next_places(self, live: LiveJob, ranks: Sequence[Rank]) -> list[JobSwitch]:
         """Return the switches that are needed for these ranks, in a new epoch."""
         epoch = self._switches.next_epoch(live.switches)
+        if not live.job.in_tree:
+            return [replace(place, epoch=epoch) for place in live.job.switches]
         parents = self._switches.trees.smallest(list(dict.fromkeys(rank.switch for rank in ranks)))
         return [
             replace(place, epoch=epoch, upstream=parents[place.switch])

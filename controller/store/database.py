@@ -33,7 +33,7 @@ Transition = tuple[JobState | None, JobState, str, float]
 
 _JOB_COLUMNS = (
     "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, in_transition,"
-    " tenant, secret"
+    " tenant, secret, priority"
 )
 _SWITCH_COLUMNS = "switch, epoch, slot_base, slots, multicast_group, upstream"
 _RANK_COLUMNS = (
@@ -149,7 +149,7 @@ class Store:
         with self._transaction() as database:
             values = (
                 *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret),
+                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret, job.priority),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -264,16 +264,19 @@ class Store:
         return next(iter(self._jobs("WHERE id = ? ORDER BY key DESC LIMIT 1", (job_id,))), None)
 
     def end_of_job(self, job_id: int, switch: str, epoch: int) -> tuple[JobState, str] | None:
-        """Return state and failure of the newest job that had this id, and this epoch on this switch.
+        """Return state and failure of the newest job that had this id and this epoch, with a rank of this switch.
 
-        The job's ranks are not read: after its end each of them may cause a call.
+        Over aggregators it need not have been on this switch. Its ranks are read only then: after a job's end each of
+        them may cause a call.
         """
         with sound_rows(self.path):
             row = self._database.execute(
                 "SELECT state, failure FROM jobs WHERE id = ?"
-                " AND EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ? AND epoch = ?)"
+                " AND EXISTS (SELECT * FROM job_switches WHERE job = key AND epoch = ?)"
+                " AND (EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ?)"
+                " OR EXISTS (SELECT * FROM ranks WHERE job = key AND switch = ?))"
                 " ORDER BY key DESC LIMIT 1",
-                (job_id, switch, epoch),
+                (job_id, epoch, switch, switch),
             ).fetchone()
             return (JobState(row[0]), str(row[1])) if row else None
 

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "native/net/udp_batch.h"
+#include "native/runtime/precedence.h"
 #include "native/wire/constants.h"
 
 namespace switchml::agent {
@@ -23,8 +25,23 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.worker <= assignment.rank, "worker must not be above rank");
   require(assignment.worker < wire::protocol::max_workers, "a switch tells only senders 0..63 apart");
   require(assignment.workers == 0 || assignment.worker < assignment.workers, "worker must be below workers");
+  require(assignment.priority < runtime::Precedence::kPriorities, "priority must be 0..7");
   require(assignment.epoch != 0, "epoch must not be 0");
+  require(assignment.aggregators.size() <= kMostAggregators, "a job has at most 64 aggregators");
+  require(assignment.switches() <= assignment.slots, "each aggregator needs a slot");
   return assignment;
+}
+
+std::vector<sockaddr_in> switch_endpoints(const RankAssignment& assignment) {
+  if (assignment.aggregators.empty()) {
+    return {net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port)};
+  }
+  std::vector<sockaddr_in> endpoints;
+  endpoints.reserve(assignment.aggregators.size());
+  for (const Aggregator& aggregator : assignment.aggregators) {
+    endpoints.push_back(net::ipv4_endpoint(net::parse_ipv4(aggregator.address), aggregator.udp_port));
+  }
+  return endpoints;
 }
 
 }  // namespace switchml::agent

@@ -1,13 +1,24 @@
 // Assignments from the controller, and an agent's report of their state.
 #pragma once
 
+#include <netinet/in.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "native/counters/counters.h"
 #include "native/wire/epoch_limit.h"
 
 namespace switchml::agent {
+
+// The most switches that may share the slots of a job: MAXIMUM_AGGREGATORS in common/slot_counts.py.
+constexpr size_t kMostAggregators = 64;
+
+struct Aggregator {
+  std::string address;  // IPv4
+  uint16_t udp_port;
+};
 
 // One rank of a job in one epoch.
 struct RankAssignment {
@@ -29,10 +40,22 @@ struct RankAssignment {
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch
   // Above the `worker` of all ranks of the job at this agent; 0: the world size.
   uint32_t workers = 0;
+  // Among the jobs of one tenant at this agent, those with the highest priority send first.
+  uint8_t priority = 0;
+  uint64_t tenant = 0;  // 0: none
+  // The switches that share the slots, by switch_of_slot() in slot_blocks.h; none: all slots are at `switch_address`.
+  // GCC warns of lists of initializers that leave out a member without one.
+  std::vector<Aggregator> aggregators{};  // NOLINT(readability-redundant-member-init)
+
+  unsigned switches() const { return aggregators.empty() ? 1 : static_cast<unsigned>(aggregators.size()); }
 };
 
 // Returns `assignment`. Throws std::invalid_argument if a value is out of range.
 RankAssignment checked(RankAssignment assignment);
+
+// Returns the addresses of the switches that have the slots, as switch_of_slot() numbers them. Throws
+// std::invalid_argument if one is not an IPv4 address.
+std::vector<sockaddr_in> switch_endpoints(const RankAssignment& assignment);
 
 struct RankStatus : counters::Rank {
   uint64_t position = 0;        // contributions sent for the first time; the rank with the fewest lags

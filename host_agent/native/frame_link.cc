@@ -32,14 +32,14 @@ uint16_t any_ephemeral_port() {
 
 class FrameLink::JobLink : public JobTransport {
  public:
-  JobLink(FrameLink* link, const sockaddr_in& switch_endpoint, uint16_t udp_port) : link_(link) {
+  JobLink(FrameLink* link, const std::vector<sockaddr_in>& switch_endpoints, uint16_t udp_port) : link_(link) {
     addresses_.eth_src = link->device_->mac();
     addresses_.ipv4_src = link->options_.address;
-    addresses_.ipv4_dst = ntohl(switch_endpoint.sin_addr.s_addr);
     addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
-    addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
     link->listen_at(addresses_.udp_src, this);
-    resolve_switch();  // so that it is known when the first packet is sent
+    for (const sockaddr_in& endpoint : switch_endpoints) {
+      resolve(endpoint);  // so that it is known when the first packet is sent
+    }
   }
   ~JobLink() override {
     link_->jobs_.erase(udp_port());
@@ -52,12 +52,12 @@ class FrameLink::JobLink : public JobTransport {
   JobLink& operator=(const JobLink&) = delete;
 
   uint16_t udp_port() const { return addresses_.udp_src; }
-  std::optional<uint64_t> resolve_switch() {
-    return link_->arp_cache_->resolve(addresses_.ipv4_dst, link_->device_.get(), Clock::now());
+  std::optional<uint64_t> resolve(const sockaddr_in& endpoint) {
+    return link_->arp_cache_->resolve(ntohl(endpoint.sin_addr.s_addr), link_->device_.get(), Clock::now());
   }
   unsigned sources() const override { return 1; }
   int fd(unsigned /*source*/) const override { return -1; }
-  void send(net::SendBatch* batch) override;
+  void send(net::SendBatch* batch, const sockaddr_in& switch_endpoint) override;
   bool receive(unsigned /*source*/, net::ReceiveBatch* /*batch*/) override {
     reading_ = 0;
     taken_.clear();
@@ -84,14 +84,16 @@ class FrameLink::JobLink : public JobTransport {
   size_t reading_ = 0;
 };
 
-void FrameLink::JobLink::send(net::SendBatch* batch) {
-  const auto mac = resolve_switch();
+void FrameLink::JobLink::send(net::SendBatch* batch, const sockaddr_in& switch_endpoint) {
+  const auto mac = resolve(switch_endpoint);
   if (!mac) {
     link_->counters_.unresolved += batch->size();
     batch->clear();
     return;
   }
   addresses_.eth_dst = *mac;
+  addresses_.ipv4_dst = ntohl(switch_endpoint.sin_addr.s_addr);
+  addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
   std::array<uint8_t, wire::kHeadersBeforeUdpPayload + wire::protocol::header_bytes> headers;
   batch->hand_over([&](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
     wire::store_frame_headers(headers.data(), addresses_, header_bytes + payload_bytes);
@@ -120,7 +122,7 @@ FrameLink::FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOp
 
 FrameLink::~FrameLink() = default;
 
-std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint, size_t packet_bytes,
+std::unique_ptr<JobTransport> FrameLink::open(const std::vector<sockaddr_in>& switch_endpoints, size_t packet_bytes,
                                               uint16_t* udp_port) {
   const size_t frame = wire::kHeadersBeforeUdpPayload + packet_bytes;
   if (frame > device_->largest_frame()) {
@@ -128,7 +130,7 @@ std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint
                                 ", which takes " + std::to_string(device_->largest_frame()) +
                                 ": raise its MTU, or use fewer values per packet");
   }
-  auto job = std::make_unique<JobLink>(this, switch_endpoint, *udp_port);
+  auto job = std::make_unique<JobLink>(this, switch_endpoints, *udp_port);
   *udp_port = job->udp_port();
   return job;
 }

@@ -37,11 +37,12 @@ class FrameLink {
   FrameLink(const FrameLink&) = delete;
   FrameLink& operator=(const FrameLink&) = delete;
 
-  // Returns a job's transport to the switch; the link must outlive it. For the first of an interface's links
+  // Returns a job's transport to its switches; the link must outlive it. For the first of an interface's links
   // `*udp_port` is 0, and is set to the job's UDP port, which the caller passes to the other links. Throws
   // std::invalid_argument if packets of `packet_bytes` of UDP payload do not fit the device, and std::system_error if
   // no UDP port is left.
-  std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
+  std::unique_ptr<JobTransport> open(const std::vector<sockaddr_in>& switch_endpoints, size_t packet_bytes,
+                                     uint16_t* udp_port);
   // Starts or stops sharing memory that holds payloads of contributions. Some devices can read them directly from
   // there.
   void share(const std::shared_ptr<channel::SharedMemory>& memory) {

@@ -14,33 +14,69 @@
 namespace switchml::agent {
 
 JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads,
-                   std::unique_ptr<JobTransport> transport, uint8_t* results)
+                   std::unique_ptr<JobTransport> transport, uint8_t* results,
+                   std::shared_ptr<runtime::Precedence> precedence)
     : assignment_(assignment),
       thread_(thread),
       threads_(threads),
       transport_(std::move(transport)),
-      switch_endpoint_(net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
-      results_(results) {}
+      results_(results),
+      switch_endpoints_(switch_endpoints(assignment)),
+      place_(std::move(precedence), assignment.priority),
+      senders_(switch_endpoints_.size()) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
-  ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, threads_, channel));
+  for (unsigned number = 0; number < senders_.size(); ++number) {
+    const unsigned part = channel->part_of(thread_, number);
+    senders_[number].push_back(std::make_unique<RankSender>(assignment, part, channel));
+  }
 }
 
 void JobRanks::remove(uint16_t rank) {
-  ranks_.erase(std::remove_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->rank() == rank; }),
-               ranks_.end());
+  for (Senders& senders : senders_) {
+    senders.erase(
+        std::remove_if(senders.begin(), senders.end(), [rank](const auto& each) { return each->rank() == rank; }),
+        senders.end());
+  }
 }
 
-RankSender& JobRanks::find(uint16_t rank) const {
-  for (const auto& each : ranks_) {
-    if (each->rank() == rank) {
-      return *each;
+template <class Act>
+void JobRanks::for_senders_of(uint16_t rank, Act&& act) const {
+  bool found = false;
+  for (const Senders& senders : senders_) {
+    for (const auto& sender : senders) {
+      if (sender->rank() == rank) {
+        act(*sender);
+        found = true;
+      }
     }
   }
-  throw std::out_of_range("rank " + std::to_string(rank) + " of the job is not open on this host");
+  if (!found) {
+    throw std::out_of_range("rank " + std::to_string(rank) + " of the job is not open on this host");
+  }
 }
 
-void JobRanks::add_to(uint16_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
+void JobRanks::freeze(uint16_t rank) {
+  for_senders_of(rank, [](RankSender& sender) { sender.freeze(); });
+}
+
+void JobRanks::fetch(uint16_t rank, const std::vector<uint32_t>& targets) {
+  for_senders_of(rank, [&targets](RankSender& sender) { sender.fetch(targets); });
+}
+
+std::vector<uint32_t> JobRanks::held(uint16_t rank) const {
+  std::vector<uint32_t> held(assignment_.slots);
+  for_senders_of(rank, [&held](const RankSender& sender) {
+    const std::vector<uint32_t> part = sender.held();
+    std::transform(part.begin(), part.end(), held.begin(), held.begin(),
+                   [](uint32_t own, uint32_t others) { return std::max(own, others); });
+  });
+  return held;
+}
+
+void JobRanks::add_to(uint16_t rank, RankProfile* profile) const {
+  for_senders_of(rank, [profile](const RankSender& sender) { sender.add_to(profile); });
+}
 
 bool JobRanks::receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
   const runtime::Stopwatch receiving;
@@ -48,9 +84,9 @@ bool JobRanks::receive(net::ReceiveBatch& batch, Clock::time_point now, std::vec
   for (unsigned source = 0; source < transport_->sources(); ++source) {
     received = receive_from(source, batch, now, strays) || received;
   }
-  if (received && !ranks_.empty()) {
-    const uint64_t each = receiving.nanoseconds() / ranks_.size();
-    for (const auto& rank : ranks_) {
+  if (received && !empty()) {
+    const uint64_t each = receiving.nanoseconds() / ranks().size();
+    for (const auto& rank : ranks()) {
       rank->count_receiving(each);
     }
   }
@@ -70,23 +106,27 @@ bool JobRanks::receive_from(unsigned source, net::ReceiveBatch& batch, Clock::ti
 }
 
 void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-  if (ranks_.empty()) {
+  if (empty()) {
     return;
   }
-  if (datagram.length < wire::protocol::header_bytes ||
-      datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
-      datagram.source.sin_port != switch_endpoint_.sin_port) {
-    return ranks_.front()->ignore_result();
+  if (datagram.length < wire::protocol::header_bytes) {
+    return ranks().front()->ignore_result();
   }
   const wire::Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
-  const bool empty = (header.flags & wire::flag::without_values) != 0;
-  const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
+  const unsigned number = wire::switch_of_slot(index, assignment_.switches());
+  const sockaddr_in& source = switch_endpoints_[number];
+  if (datagram.source.sin_addr.s_addr != source.sin_addr.s_addr || datagram.source.sin_port != source.sin_port) {
+    return ranks().front()->ignore_result();
+  }
+  const Senders& senders = senders_[number];
+  const bool has_values = (header.flags & wire::flag::without_values) == 0;
+  const size_t payload = has_values ? assignment_.values * sizeof(uint32_t) : 0;
   if (header.version != wire::protocol::version || header.kind != static_cast<uint8_t>(wire::Kind::result) ||
       header.job != assignment_.job || header.epoch != assignment_.epoch || header.secret != assignment_.secret ||
       index >= assignment_.slots || (header.slot & 1) != (header.phase & 1) ||
       datagram.length != wire::protocol::header_bytes + payload) {
-    return ignore(header);
+    return ignore(header, senders);
   }
   const unsigned thread = wire::part_of_slot(header.slot >> 1, threads_);
   if (thread != thread_) {
@@ -94,65 +134,79 @@ void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::v
     return;
   }
   const TakenResult result{header, index, datagram.length};
-  if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->awaits(result); })) {
-    return ignore(header);
+  if (!std::all_of(senders.begin(), senders.end(), [&](const auto& sender) { return sender->awaits(result); })) {
+    return ignore(header, senders);
   }
   std::memcpy(results_ + index * channel::Channel::payload_stride(assignment_.values),
               datagram.data + wire::protocol::header_bytes, payload);
-  for (const auto& rank : ranks_) {
-    rank->take_result(result, now);
+  for (const auto& sender : senders) {
+    sender->take_result(result, now);
   }
 }
 
-void JobRanks::ignore(const wire::Header& header) {
-  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+void JobRanks::ignore(const wire::Header& header, const Senders& senders) {
+  const auto found = std::find_if(senders.begin(), senders.end(),
                                   [&header](const auto& each) { return each->worker() == header.worker; });
-  (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
+  (found == senders.end() ? senders.front() : *found)->ignore_result();
 }
 
 bool JobRanks::take_submissions(uint64_t* others) {
   uint64_t threads = 0;
   bool any = false;
-  for (const auto& rank : ranks_) {
+  for (const auto& rank : ranks()) {
     if (is_home(*rank)) {
       threads |= rank->channel().take_submissions();
     }
-    any = rank->take_submissions() || any;
+  }
+  for (const Senders& senders : senders_) {
+    for (const auto& sender : senders) {
+      any = sender->take_submissions() || any;
+    }
   }
   *others |= threads & ~(uint64_t{1} << thread_);
   return any;
 }
 
 void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
-  const runtime::Stopwatch sending;
-  for (const auto& rank : ranks_) {
-    rank->transmit(batch, now);
-  }
-  if (!batch.empty()) {
-    transport_->send(&batch);
-    const uint64_t each = sending.nanoseconds() / ranks_.size();
-    for (const auto& rank : ranks_) {
-      rank->count_sending(each);
+  const bool held_back = place_.held_back();
+  bool urgent = false;
+  for (size_t number = 0; number < senders_.size(); ++number) {
+    const runtime::Stopwatch sending;
+    for (const auto& sender : senders_[number]) {
+      sender->transmit(batch, now, held_back);
+      urgent = urgent || sender->is_urgent();
+    }
+    if (!batch.empty()) {
+      transport_->send(&batch, switch_endpoints_[number]);
+      const uint64_t each = sending.nanoseconds() / senders_[number].size();
+      for (const auto& sender : senders_[number]) {
+        sender->count_sending(each);
+      }
     }
   }
+  place_.hold(urgent);
 }
 
 void JobRanks::publish(bool nothing_left) {
-  for (const auto& rank : ranks_) {
-    rank->publish(nothing_left, transport_->gso_batch_size());
+  for (const Senders& senders : senders_) {
+    for (const auto& sender : senders) {
+      sender->publish(nothing_left, transport_->gso_batch_size());
+    }
   }
 }
 
 Clock::time_point JobRanks::next_deadline() const {
   auto deadline = Clock::time_point::max();
-  for (const auto& rank : ranks_) {
-    deadline = std::min(deadline, rank->next_deadline());
+  for (const Senders& senders : senders_) {
+    for (const auto& sender : senders) {
+      deadline = std::min(deadline, sender->next_deadline());
+    }
   }
   return deadline;
 }
 
 void JobRanks::set_sleeping(bool sleeping) {
-  for (const auto& rank : ranks_) {
+  for (const auto& rank : ranks()) {
     if (is_home(*rank)) {
       rank->channel().set_sleeping(sleeping);
     }
@@ -160,9 +214,13 @@ void JobRanks::set_sleeping(bool sleeping) {
 }
 
 bool JobRanks::submissions_wait() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [this](const auto& rank) {
-    return (is_home(*rank) && rank->channel().submissions_wait()) || rank->channel().has_slots_for(thread_);
+  const bool rings = std::any_of(ranks().begin(), ranks().end(), [this](const auto& rank) {
+    return is_home(*rank) && rank->channel().submissions_wait();
   });
+  return rings || std::any_of(senders_.begin(), senders_.end(), [](const Senders& senders) {
+           return std::any_of(senders.begin(), senders.end(),
+                              [](const auto& sender) { return sender->submissions_wait(); });
+         });
 }
 
 }  // namespace switchml::agent

@@ -1,9 +1,11 @@
 #include "host_agent/native/packet_path.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <optional>
 #include <stdexcept>
@@ -24,6 +26,18 @@ int duplicate(int descriptor, const char* what) {
     throw std::system_error(errno, std::generic_category(), std::string("dup of ") + what);
   }
   return copy;
+}
+
+// Throws std::invalid_argument if packets of this size do not fit the path from `address` to a switch.
+void require_path(const std::string& address, const sockaddr_in& endpoint, size_t packet_bytes) {
+  const size_t largest = net::largest_datagram(address, endpoint);
+  if (packet_bytes > largest) {
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &endpoint.sin_addr, text.data(), text.size());
+    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the path from " +
+                                address + " to the switch at " + text.data() + ", which takes " +
+                                std::to_string(largest) + ": raise its MTU, or use fewer values per packet");
+  }
 }
 
 }  // namespace
@@ -177,17 +191,12 @@ void PacketPath::stop() {
 
 std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const RankAssignment& assignment,
                                                                        uint16_t* udp_port) {
-  const sockaddr_in switch_endpoint =
-      net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
   const size_t packet_bytes = wire::protocol::header_bytes + assignment.values * sizeof(uint32_t);
   if (!links_.empty()) {
     return open_links(assignment, packet_bytes, udp_port);
   }
-  if (const size_t largest = net::largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
-    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the path from " +
-                                assignment.address + " to the switch at " + assignment.switch_address +
-                                ", which takes " + std::to_string(largest) +
-                                ": raise its MTU, or use fewer values per packet");
+  for (const sockaddr_in& endpoint : switch_endpoints(assignment)) {
+    require_path(assignment.address, endpoint, packet_bytes);
   }
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<std::unique_ptr<JobTransport>> transports;
@@ -201,8 +210,8 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const Ran
       group_socket =
           net::join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
     }
-    transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
-                                                        switch_endpoint, packet_bytes));
+    transports.push_back(
+        std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket), packet_bytes));
   }
   return transports;
 }
@@ -214,24 +223,31 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_links(const RankAssi
         "a device does not support IP multicast: remove `multicast` of the switch from the controller's"
         " configuration");
   }
-  const sockaddr_in switch_endpoint =
-      net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  const std::vector<sockaddr_in> endpoints = switch_endpoints(assignment);
   std::vector<std::unique_ptr<JobTransport>> transports;
   *udp_port = 0;  // the first link chooses it
-  for_each_link([&](FrameLink& link) { transports.push_back(link.open(switch_endpoint, packet_bytes, udp_port)); });
+  for_each_link([&](FrameLink& link) { transports.push_back(link.open(endpoints, packet_bytes, udp_port)); });
   return transports;
 }
 
+DataThread::JobKey PacketPath::new_key(const RankAssignment& assignment) {
+  constexpr unsigned kNumberBits = 56;
+  const DataThread::JobKey less_urgent = runtime::Precedence::kPriorities - assignment.priority;
+  return less_urgent << kNumberBits | ++jobs_opened_;
+}
+
 void PacketPath::open_job(const RankAssignment& assignment, Job* job) {
-  job->key = next_job_++;
+  job->key = new_key(assignment);
   job->results =
       channel::SharedMemory("switchml-results", channel::Channel::result_bytes(assignment.slots, assignment.values),
                             channel::SharedMemory::Others::may_read);
   const auto count = static_cast<unsigned>(threads_.size());
   auto transports = open_transports(assignment, &job->udp_port);
+  const auto precedence = precedences_.of(assignment.tenant);
   for (unsigned index = 0; index < count; ++index) {
-    threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count,
-                                                                  std::move(transports[index]), job->results.data()));
+    threads_[index]->add_job(job->key,
+                             std::make_unique<JobRanks>(assignment, index, count, std::move(transports[index]),
+                                                        job->results.data(), precedence));
   }
 }
 

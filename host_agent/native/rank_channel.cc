@@ -24,10 +24,11 @@ std::system_error failure(const char* what) { return {errno, std::generic_catego
 
 RankChannel::RankChannel(const RankAssignment& assignment, uint8_t* results, unsigned threads)
     : assignment_(assignment),
+      threads_(threads),
       results_(results),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      slots_of_thread_(threads),
-      status_of_thread_(threads) {
+      slots_of_part_(parts()),
+      status_of_part_(parts()) {
   if (doorbell_ < 0) {
     throw failure("eventfd");
   }
@@ -79,15 +80,14 @@ uint64_t RankChannel::take_submissions() {
   }
   uint64_t threads = 0;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto count = static_cast<unsigned>(slots_of_thread_.size());
   for (; submitted_ != end; ++submitted_) {
     const uint16_t slot = channel_.submission(submitted_);
     if (slot >= assignment_.slots) {
       fail();
       return 0;
     }
-    const unsigned thread = wire::part_of_slot(assignment_.slot_base + slot, count);
-    slots_of_thread_[thread].push_back(slot);
+    const unsigned thread = wire::part_of_slot(assignment_.slot_base + slot, threads_);
+    slots_of_part_[part_of(thread, wire::switch_of_slot(slot, assignment_.switches()))].push_back(slot);
     threads |= uint64_t{1} << thread;
   }
   return threads;
@@ -102,27 +102,27 @@ void RankChannel::set_sleeping(bool sleeping) {
   }
 }
 
-bool RankChannel::take(unsigned thread, std::vector<uint16_t>* slots) {
+bool RankChannel::take(unsigned part, std::vector<uint16_t>* slots) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<uint16_t>& mine = slots_of_thread_[thread];
+  std::vector<uint16_t>& mine = slots_of_part_[part];
   const bool any = !mine.empty();
   slots->insert(slots->end(), mine.begin(), mine.end());
   mine.clear();
   return any;
 }
 
-bool RankChannel::has_slots_for(unsigned thread) {
+bool RankChannel::has_slots_for(unsigned part) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return !slots_of_thread_[thread].empty();
+  return !slots_of_part_[part].empty();
 }
 
-void RankChannel::complete(unsigned thread, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left) {
+void RankChannel::complete(unsigned part, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left) {
   if (!is_open()) {
     return;
   }
   channel::ChannelControl& control = channel_.control();
   const std::lock_guard<std::mutex> lock(mutex_);
-  status_of_thread_[thread] = status;
+  status_of_part_[part] = status;
   if (!slots->empty()) {
     for (const uint16_t slot : *slots) {
       channel_.completion_ring()[completed_++ % assignment_.slots] = slot;
@@ -138,7 +138,7 @@ void RankChannel::complete(unsigned thread, const RankStatus& status, std::vecto
 RankStatus RankChannel::status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   RankStatus sum;
-  for (const RankStatus& part : status_of_thread_) {
+  for (const RankStatus& part : status_of_part_) {
     sum.counters::Rank::add(part);
     sum.position += part.position;
     sum.uses = std::max(sum.uses, part.uses);

@@ -1,4 +1,5 @@
-// The memory that one rank shares with its process, divided among the agent's data threads.
+// The memory that one rank shares with its process, divided into parts: the slots that one of the agent's data threads
+// sends to one of the job's switches.
 #pragma once
 
 #include <atomic>
@@ -42,13 +43,16 @@ class RankChannel {
   // Tells the process whether it must ring the doorbell.
   void set_sleeping(bool sleeping);
 
-  // For every thread. Moves the slots submitted for `thread` to the end of `slots`. Returns whether there were any.
-  bool take(unsigned thread, std::vector<uint16_t>* slots);
-  bool has_slots_for(unsigned thread);
+  // Returns the number of the part that a thread sends to a switch.
+  unsigned part_of(unsigned thread, unsigned number_of_switch) const { return number_of_switch * threads_ + thread; }
+  unsigned parts() const { return threads_ * assignment_.switches(); }
+  // For every thread. Moves the slots submitted for `part` to the end of `slots`. Returns whether there were any.
+  bool take(unsigned part, std::vector<uint16_t>* slots);
+  bool has_slots_for(unsigned part);
   // Lets the process see that these slots have their results, and empties `slots`. Wakes the process if it waits for no
-  // more than these, or, if there is `nothing_left` to do here, for any. `status` is the thread's part of the rank's
+  // more than these, or, if there is `nothing_left` to do here, for any. `status` is the part's share of the rank's
   // status.
-  void complete(unsigned thread, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left);
+  void complete(unsigned part, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left);
   // Returns the rank's status as the threads last published it. Any thread may call it, and does not wait for a data
   // thread's round.
   RankStatus status() const;
@@ -58,6 +62,7 @@ class RankChannel {
 
  private:
   RankAssignment assignment_;
+  unsigned threads_;
   uint8_t* results_;
   int doorbell_ = -1;
   std::shared_ptr<channel::SharedMemory> memory_;  // a device may still read it for a short time
@@ -67,9 +72,9 @@ class RankChannel {
   uint32_t submitted_ = 0;  // entries taken from the submission ring
 
   mutable std::mutex mutex_;  // guards the members below; held for a few slots at a time
-  std::vector<std::vector<uint16_t>> slots_of_thread_;
+  std::vector<std::vector<uint16_t>> slots_of_part_;
   uint32_t completed_ = 0;  // entries put into the completion ring
-  std::vector<RankStatus> status_of_thread_;
+  std::vector<RankStatus> status_of_part_;
 };
 
 }  // namespace switchml::agent

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "native/runtime/precedence.h"
 #include "native/wire/slot_blocks.h"
 
 namespace switchml::agent {
@@ -33,20 +34,20 @@ Clock::duration ticks(runtime::RoundTrip::Duration seconds) {
 
 }  // namespace
 
-RankSender::RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel)
+RankSender::RankSender(const RankAssignment& assignment, unsigned part, RankChannel* channel)
     : assignment_(checked(assignment)),
-      thread_(thread),
+      part_(part),
       channel_(channel),
       slots_({assignment.job, assignment.worker, assignment.epoch, assignment.secret, assignment.slot_base,
               assignment.slots, assignment.slot_uses}),
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       reordering_threshold_(kReorderingThreshold),
-      window_(assignment.slots, packet_bytes(assignment), packet_bytes(assignment) / threads) {}
+      window_(assignment.slots, packet_bytes(assignment), packet_bytes(assignment) / channel->parts()) {}
 
 bool RankSender::take_submissions() {
   submitted_.clear();
-  if (channel_->broken() || !channel_->take(thread_, &submitted_)) {
+  if (channel_->broken() || !channel_->take(part_, &submitted_)) {
     return false;
   }
   for (const uint16_t slot : submitted_) {
@@ -87,19 +88,19 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
   path_.sent_bytes += bytes;
 }
 
-void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::transmit(net::SendBatch& batch, Clock::time_point now, bool held_back) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
   window_.end_batch(now);
   fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
-  send_window(batch, now);
+  send_window(batch, now, held_back ? runtime::Precedence::kHeldBackWindow : window_.size());
 }
 
-void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::send_window(net::SendBatch& batch, Clock::time_point now, uint32_t window) {
   uint32_t group = 0;
-  while (const auto next = slots_.send_next(window_.size())) {
+  while (const auto next = slots_.send_next(window)) {
     const auto slot = static_cast<uint16_t>(*next);
     const uint32_t group_of_slot = slots_.ticket(slot).position / kSortedTogether;
     if (std::exchange(group, group_of_slot) != group_of_slot) {
@@ -242,7 +243,7 @@ void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
   status_.gso_batch_size = gso_batch_size;
   status_.window = window_.size();
   status_.round_trip_seconds = round_trip_.smoothed().count();
-  channel_->complete(thread_, status_, &finished_, nothing_left);
+  channel_->complete(part_, status_, &finished_, nothing_left);
 }
 
 void RankSender::add_to(RankProfile* profile) const {

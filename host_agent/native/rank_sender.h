@@ -27,11 +27,11 @@ struct TakenResult {
   size_t bytes;   // of the datagram
 };
 
-// A rank has one sender in each data thread, for the slots that belong to this thread. Only the thread uses it.
+// A rank has one sender in each data thread for each of the job's switches. Only the thread uses it.
 class RankSender {
  public:
-  // `thread` is one of `threads`. `channel` must outlive the sender.
-  RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel);
+  // `part` is one of the parts of `channel`, which must outlive the sender.
+  RankSender(const RankAssignment& assignment, unsigned part, RankChannel* channel);
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
 
@@ -39,8 +39,10 @@ class RankSender {
   uint8_t worker() const { return assignment_.worker; }
   RankChannel& channel() const { return *channel_; }
 
-  // Takes the slots that were submitted for this thread. Returns whether there were any.
+  // Takes the slots that were submitted for this sender. Returns whether there were any.
   bool take_submissions();
+  // Returns whether take_submissions() would find some.
+  bool submissions_wait() const { return channel_->has_slots_for(part_); }
   // Returns whether the rank waits for this result. One without the values that only this rank reads is not taken:
   // another rank has named another owner. A retransmission asks for the values.
   bool awaits(const TakenResult& result) const {
@@ -51,9 +53,14 @@ class RankSender {
   void take_result(const TakenResult& result, Clock::time_point now);
   // Counts a packet that is not the result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
-  // Queues the contributions that the window allows, and due retransmissions. The caller must send `batch` before it
-  // calls another function.
-  void transmit(net::SendBatch& batch, Clock::time_point now);
+  // Queues the contributions that the window allows, or the least if the job is `held_back`, and due retransmissions.
+  // The caller must send `batch` before it calls another function.
+  void transmit(net::SendBatch& batch, Clock::time_point now, bool held_back = false);
+  // Returns whether less urgent jobs must wait: this one has something to send or in flight, and its results come.
+  // After a timeout it probably waits for another rank, which may wait for one of the other jobs.
+  bool is_urgent() const {
+    return !slots_.frozen() && timeouts_ == 0 && (slots_.queued() != 0 || slots_.in_flight() != 0);
+  }
   // Passes the results since the last call to the process, and wakes it if it waits for this number, or if there is
   // `nothing_left` to do. Publishes the status; `gso_batch_size` is that of the transport.
   void publish(bool nothing_left, uint64_t gso_batch_size);
@@ -70,7 +77,7 @@ class RankSender {
   // asks for the results that the rank may still take.
   void freeze();
   void fetch(const std::vector<uint32_t>& targets);
-  // Returns the phases held of each slot; 0 for slots that belong to other threads.
+  // Returns the phases held of each slot; 0 for slots that belong to other senders.
   std::vector<uint32_t> held() const { return slots_.held(); }
 
  private:
@@ -106,7 +113,7 @@ class RankSender {
   }
   uint16_t slot_of(uint32_t position) const { return static_cast<uint16_t>(position % assignment_.slots); }
   // Sends packets with values before those without: packets of one size in a row share a system call.
-  void send_window(net::SendBatch& batch, Clock::time_point now);
+  void send_window(net::SendBatch& batch, Clock::time_point now, uint32_t window);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
   void fast_retransmit(net::SendBatch& batch, Clock::time_point now);
@@ -115,7 +122,7 @@ class RankSender {
   void adapt_reordering_threshold(const Flight& flight, bool answers_retransmission);
 
   RankAssignment assignment_;
-  unsigned thread_;
+  unsigned part_;
   RankChannel* channel_;
 
   channel::SenderSlots slots_;

@@ -1,4 +1,4 @@
-// The interface for sending the packets of one job between a data thread of the agent and the switch.
+// The interface for sending the packets of one job between a data thread of the agent and the job's switches.
 #pragma once
 
 #include "native/net/udp_batch.h"
@@ -17,8 +17,9 @@ class JobTransport {
   // Returns a descriptor that is readable when results wait; -1 if all jobs share a device, which the thread watches.
   virtual int fd(unsigned source) const = 0;
 
-  // Sends the queued packets without blocking, and empties the queue. Packets that cannot be sent count as lost.
-  virtual void send(net::SendBatch* batch) = 0;
+  // Sends the queued packets to a switch without blocking, and empties the queue. Packets that cannot be sent count as
+  // lost.
+  virtual void send(net::SendBatch* batch, const sockaddr_in& switch_endpoint) = 0;
   // Returns the GSO batch size once it is chosen; 0 before that, and if the transport does not choose one.
   virtual uint64_t gso_batch_size() const { return 0; }
   // Receives a batch of the waiting packets without blocking, in place of the previous batch. Returns whether there

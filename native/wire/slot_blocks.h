@@ -16,6 +16,10 @@ constexpr unsigned part_of_slot(uint32_t slot, unsigned parts) {
   return parts == 1 ? 0 : static_cast<unsigned>(slot >> kSlotBlockBits) % parts;
 }
 
+// Returns which of the switches that share the slots of a job has a slot of its pool. The loads of the switches differ
+// by at most one slot of the pool.
+constexpr unsigned switch_of_slot(uint32_t slot, unsigned switches) { return switches == 1 ? 0 : slot % switches; }
+
 // Returns whether packets of the two slots may be in one GSO batch.
 constexpr bool in_same_block(uint32_t slot, uint32_t other) {
   return slot >> kSlotBlockBits == other >> kSlotBlockBits;

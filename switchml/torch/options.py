@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from switchml.arguments import whole_number
+from switchml.arguments import checked_priority, whole_number
 from switchml.calls import FORMS, Sparse
+from switchml.common.names import names_in_list
 from switchml.lanes import ROUNDINGS, Rounding
 
 __all__ = ["Options", "configure", "current_options"]
@@ -31,10 +32,15 @@ class Options:
         sparse: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with ``sparse=True``;
             "auto": where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse
             tensors (torch.sparse_coo) are all-reduced in the network in any case.
+        priority: from 0 to 7. Where groups share links, or the memory of a switch, those with the highest priority
+            send first. Under `switchml-ctl job start` the default group has the job's --priority.
+        aggregators: names of soft switches that share the slots of the group's job, as parameter servers do; without
+            them those in SWITCHML_AGGREGATORS, or else the switch of the agents. A group that is the job of
+            `switchml-ctl job start` has the aggregators of that job.
 
     Raises:
         ValueError: a value is not one of those.
-        TypeError: `wire` or `seed` is a number, but not an integer.
+        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one, or `aggregators` is not a tuple.
 
     """
 
@@ -44,6 +50,8 @@ class Options:
     rounding: Rounding = "nearest"
     seed: int = 0
     sparse: Sparse = False
+    priority: int = 0
+    aggregators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo"):
@@ -58,6 +66,10 @@ class Options:
             raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
         if self.sparse not in FORMS:
             raise ValueError(f'sparse is {self.sparse!r}; it must be False, True or "auto"')
+        checked_priority(self.priority)
+        if not isinstance(self.aggregators, tuple):
+            raise TypeError(f"aggregators is {self.aggregators!r}; it must be a tuple of names of switches")
+        names_in_list(",".join(self.aggregators))
 
 
 _configured: dict[str, object] = {}
@@ -71,6 +83,8 @@ def configure(
     rounding: Rounding | None = None,
     seed: int | None = None,
     sparse: Sparse | None = None,
+    priority: int | None = None,
+    aggregators: tuple[str, ...] | None = None,
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
@@ -85,19 +99,29 @@ def configure(
         rounding: see `Options`; unchanged if omitted.
         seed: see `Options`; unchanged if omitted.
         sparse: see `Options`; unchanged if omitted.
+        priority: see `Options`; unchanged if omitted.
+        aggregators: see `Options`; unchanged if omitted.
 
     Returns:
         The options that are in effect now.
 
     Raises:
         ValueError: a value is not one of those listed in `Options`.
-        TypeError: `wire` or `seed` is a number, but not an integer.
+        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one, or `aggregators` is not a tuple.
 
     """
     chosen: dict[str, object] = {}
     if fallback != "unset":
         chosen["fallback"] = fallback
-    given = {"stage_cuda": stage_cuda, "wire": wire, "rounding": rounding, "seed": seed, "sparse": sparse}
+    given: dict[str, object] = {
+        "stage_cuda": stage_cuda,
+        "wire": wire,
+        "rounding": rounding,
+        "seed": seed,
+        "sparse": sparse,
+        "priority": priority,
+        "aggregators": aggregators,
+    }
     chosen |= {name: value for name, value in given.items() if value is not None}
     Options(**chosen)  # type: ignore[arg-type]
     _configured.update(chosen)

@@ -106,6 +106,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             is_default=not global_ranks,
             store=dist.PrefixStore("network/", self._store).clone(),
             timeout=backend_options.timeout,
+            aggregators=self._options.aggregators,
         )
         self._queue: NetworkQueue | None = None
         if size > 1:
@@ -113,6 +114,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 group,
                 self._options.fallback is not None,
                 partial(make_gloo, "network-gloo/"),
+                self._options.priority,
             )
             if group.is_default:  # other groups join with their first collective in the network
                 _remember_default(self._queue)

@@ -33,7 +33,7 @@ from switchml.errors import (
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
-from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
+from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.long_sums import LongSums
 from switchml.torch.paths import Link
@@ -52,16 +52,18 @@ _REPORT_SECONDS: Final = 3.0  # for the job to report the loss that made Gloo fa
 class NetworkQueue:
     """The network collectives of one process group. Any thread may call `submit`, in the same order on all ranks."""
 
-    def __init__(self, group: Group, fallback: bool, make_gloo: Callable[[], Any]) -> None:
+    def __init__(self, group: Group, fallback: bool, make_gloo: Callable[[], Any], priority: int = 0) -> None:
         """Make a queue that joins the network with its first collective, or with `join`.
 
         Args:
             group: the process group.
             fallback: continue over Gloo if the network is lost.
             make_gloo: makes a Gloo group for this queue only; all ranks call it at the same point.
+            priority: of the group's job.
 
         """
         self._group = group
+        self._priority = priority
         self._fallback = fallback
         self._make_gloo = make_gloo
         self._pid = os.getpid()
@@ -227,8 +229,8 @@ class NetworkQueue:
     def _establish(self, required: bool) -> None:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
-            comm, self._link = join(self._group)
-        except RanksAbsent as error:
+            comm, self._link = join(self._group, self._priority)
+        except (RanksAbsent, RanksDisagree) as error:
             raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:

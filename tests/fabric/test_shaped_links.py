@@ -126,3 +126,46 @@ def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
     assert 3 << 20 <= rows["udp", 1 << 20]["link_bytes"] < 6 << 20
     assert set(result["missing"]) == {"gloo"}
     assert not run_directory_of(ctl).exists()
+
+
+@needs_namespaces
+def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl) -> None:
+    size, rate = 16 << 20, 100_000_000
+    one_turn = ("--link", "100mbit", "--workers", "2", "--repetitions", "1", "--size", "16MiB")
+    links, memory = ctl.json("bench", "links", *one_turn, "--urgent", "256KiB")["rows"]
+    assert (links["system"], links["rate"], links["workers"], links["calls"]) == ("udp", rate, 2, 1)
+    assert (memory["system"], memory["rate"]) == ("shm", 0)
+    assert links["bound"] == pytest.approx(8 * (256 << 10) / rate)
+    assert links["ratio"] == pytest.approx(links["behind"] / links["alone"])
+    # The large call takes longer than its size at the link's rate, of which the urgent one saw little.
+    assert 0.6 * links["bound"] < links["behind"] < 0.25 * (8 * size / rate)
+    assert (
+        "--urgent measures all-reduces"
+        in ctl.run("bench", "links", *one_turn, "--urgent", "1MiB", "--collective", "broadcast", status=2).stderr
+    )
+
+
+def test_parameter_servers_take_what_their_formulas_say(ctl: Ctl) -> None:
+    """Test what the links carry; a busy machine may add to the times."""
+    workers, size = 2, 1 << 20
+    result = ctl.json(
+        *("bench", "links", "--link", "50mbit", "--queue", "400ms", "--workers", "2", "--size", "1MiB"),
+        *("--modes", "ps1,psN,ring,switch,switch16", "--repetitions", "1", "--torch-python", "/nowhere/python"),
+    )
+    rows = {row["mode"]: row for row in result["rows"]}
+    assert list(rows) == ["ps1", "psN", "switch", "switch16"]
+    for mode, carried in (("ps1", workers), ("psN", 2 * (workers - 1) / workers), ("switch", 1), ("switch16", 0.5)):
+        row = rows[mode]
+        assert row["formula"] == pytest.approx(carried * 8 * size / 50e6)
+        assert carried * size <= row["link_bytes"] < 1.6 * carried * size
+        assert row["median"] >= 0.6 * row["formula"]  # a token bucket lets its burst pass at once
+        assert row["same_bits"] is (None if mode == "switch16" else True)
+        assert row["largest_error"] <= row["allowed_error"]
+    assert rows["ps1"]["load"] == 1
+    assert rows["psN"]["load"] <= 1.02
+    assert set(result["missing"]) == {"ring"}
+    assert not run_directory_of(ctl).exists()
+    refused = ctl.run("bench", "links", "--modes", "ps1,ps2", status=2).stderr
+    assert "'ps2' is not one of ps1, psN, ring, switch, switch16" in refused
+    refused = ctl.run("bench", "links", "--modes", "ps1", "--collective", "broadcast", status=2).stderr
+    assert "omit --collective" in refused

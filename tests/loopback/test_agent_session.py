@@ -123,6 +123,8 @@ async def test_the_same_assignment_twice_opens_nothing_twice(tmp_path: Path) -> 
         ({"slot_base": 8}, "slot_base"),
         ({"values_per_packet": 2049}, "2049 values"),
         ({"switch_udp_port": 0}, "UDP port 0"),
+        ({"aggregators": [pb.Aggregator(address="a.b", udp_port=1)]}, "aggregator 'a.b', UDP port 1"),
+        ({"aggregators": [pb.Aggregator(address="10.0.0.1", udp_port=1)] * 65}, "65 aggregators of 16 slots; 64 is"),
         ({"switch_address": "switch.example"}, "switch.example"),
     ],
 )

@@ -78,7 +78,9 @@ class Fabric:
     def socket(self, agent: str) -> Path:
         return self._directory / f"{agent}.sock"
 
-    def connect(self, agents: Sequence[str], rank: int, key: str) -> switchml.Communicator:
+    def connect(
+        self, agents: Sequence[str], rank: int, key: str, aggregators: Sequence[str] = ()
+    ) -> switchml.Communicator:
         """Return the rank's communicator of a job whose ranks are at `agents`."""
         return switchml.connect(
             agent=self.socket(agents[rank]),
@@ -87,13 +89,20 @@ class Fabric:
             world_size=len(agents),
             create=True,
             timeout=DEADLINE,
+            aggregators=aggregators,
         )
 
-    def run(self, agents: Sequence[str], key: str, use: Callable[[switchml.Communicator], T]) -> tuple[pb.Job, list[T]]:
+    def run(
+        self,
+        agents: Sequence[str],
+        key: str,
+        use: Callable[[switchml.Communicator], T],
+        aggregators: Sequence[str] = (),
+    ) -> tuple[pb.Job, list[T]]:
         """Run a job with a rank at each of `agents`; return it after its end, and what `use` returned for each rank."""
 
         def one(rank: int) -> tuple[str, T]:
-            with self.connect(agents, rank, key) as comm:
+            with self.connect(agents, rank, key, aggregators) as comm:
                 return comm.name, use(comm)
 
         with ThreadPoolExecutor(len(agents)) as threads:

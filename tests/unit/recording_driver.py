@@ -22,6 +22,7 @@ class RecordingDriver(Driver):
         self.name = name
         self.values = values
         self.leaf = leaf
+        self.slots = ALL_SLOTS
         self.tables: JobTables | None = None  # those written last
         self.refused: set[str] = set()
         self.packets = 0  # of each verdict
@@ -29,7 +30,7 @@ class RecordingDriver(Driver):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(values_per_packet=self.values, slots=ALL_SLOTS, leaf=self.leaf)
+        return Capabilities(values_per_packet=self.values, slots=self.slots, leaf=self.leaf)
 
     async def install_job(self, job: JobTables) -> None:
         self.tables = job

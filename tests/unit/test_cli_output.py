@@ -65,6 +65,20 @@ def test_a_job_that_is_watched_is_a_line_for_each_state_and_in_json_its_end() ->
     assert watch.exit_status == 3
 
 
+def test_a_job_over_aggregators_is_shown_with_their_names() -> None:
+    job = pb.Job(name="digits", id=7, workers=2, epoch=2, values_per_packet=64, state=pb.JOB_STATE_RUNNING)
+    for name in ("s1", "s2"):
+        job.switches.add(switch=name, slot_base=64, slots=32, epoch=2)
+    for number in range(2):
+        job.ranks.add(rank=number, agent=f"a{number}", switch="s0", position=5 * number)
+    shown = TextRenderer().rendered(JobFound(job))
+    assert "2 workers on the aggregators s1, s2, slots 64-95, 64 values a packet, epoch 2" in shown
+    assert "aggregators together: " in shown
+    assert "s0" not in shown
+    assert "rank 0 is 5 behind" in TextRenderer().rendered(JobWatch(iter([job])))
+    assert "s1, s2" in TextRenderer().rendered(Jobs([job]))
+
+
 def test_a_job_on_a_tree_is_shown_with_its_switches() -> None:
     job = pb.Job(name="digits", id=7, workers=3, epoch=2, values_per_packet=64, state=pb.JOB_STATE_RUNNING)
     for name, upstream in (("core", ""), ("s1", "core"), ("l1", "s1"), ("l2", "s1"), ("s2", "core")):

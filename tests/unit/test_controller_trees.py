@@ -56,15 +56,25 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
         self.assignments: dict[str, list[pb.Assignment]] = {}
 
-    def agent(self, name: str, switch: str, port: int = 1, max_ranks: int = 8) -> None:
+    def agent(
+        self,
+        name: str,
+        switch: str,
+        port: int = 1,
+        max_ranks: int = 8,
+        *,
+        address: str = "127.0.0.1",
+        host: str = "here",
+        mac: str = "00:00:00:00:00:00",
+    ) -> None:
         """Register an agent that answers at once; its ranks hold no phase."""
         registration = pb.Register(
             version=VERSION,
             protocol_version=PROTOCOL_VERSION,
             name=name,
-            host="here",
-            address="127.0.0.1",
-            mac="00:00:00:00:00:00",
+            host=host,
+            address=address,
+            mac=mac,
             socket=f"/run/{name}.sock",
             switch=switch,
             switch_port=port,
@@ -103,9 +113,15 @@ class World:
         return next(live for live in self.controller.jobs if live.job.id == job_id)
 
     async def start(
-        self, workers: int, switch: str = "", slots: int = SLOTS, placement: Placement | None = None
+        self,
+        workers: int,
+        switch: str = "",
+        slots: int = SLOTS,
+        placement: Placement | None = None,
+        aggregators: tuple[str, ...] = (),
+        on_failure: OnFailure = OnFailure.SHRINK,
     ) -> Job:
-        request = JobRequest(workers, slots=slots, switch=switch, on_failure=OnFailure.SHRINK)
+        request = JobRequest(workers, slots=slots, switch=switch, on_failure=on_failure, aggregators=aggregators)
         return await self.controller.lifecycle.start(request, placement)
 
     def at(self, *agents: str) -> Placement:

@@ -10,7 +10,7 @@ def job(*ranks: tuple[str, int], tree: bool = True) -> pb.Job:
     """Return a job with these ranks' switches and positions."""
     names = ["spine", "leaf1", "leaf2"] if tree else ["leaf1"]
     return pb.Job(
-        switches=[pb.JobSwitch(switch=name) for name in names],
+        switches=[pb.JobSwitch(switch=name, upstream="spine" if tree and name != "spine" else "") for name in names],
         ranks=[pb.Rank(rank=number, switch=switch, position=at) for number, (switch, at) in enumerate(ranks)],
     )
 
@@ -25,6 +25,13 @@ def test_it_is_named_with_its_leaf() -> None:
 
 def test_a_job_on_one_switch_has_no_leaves() -> None:
     assert lag(job(("leaf1", 7), ("leaf1", 6), tree=False)) == "rank 1 is 1 behind"
+
+
+def test_a_job_over_aggregators_has_no_leaves() -> None:
+    found = job(("h1", 7), ("h2", 6))
+    for place in found.switches:
+        place.upstream = ""
+    assert lag(found) == "rank 1 is 1 behind"
 
 
 def test_no_rank_lags() -> None:

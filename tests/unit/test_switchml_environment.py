@@ -56,6 +56,21 @@ def test_arguments_come_first() -> None:
     assert find_target({}, Path("/b.sock"), "j", 0) == Target(Path("/b.sock"), "j", 0, None)
 
 
+def test_aggregators_of_a_new_job() -> None:
+    environ = {**FULL, "SWITCHML_AGGREGATORS": "s1, s2"}
+    assert find_target(environ).aggregators == ()  # the job exists
+    assert find_target(environ, create=True).aggregators == ("s1", "s2")
+    assert find_target(environ, create=True, aggregators=["a"]).aggregators == ("a",)
+    assert find_target(FULL, create=True).aggregators == ()
+    with pytest.raises(ConnectError, match="job train exists already, and its aggregators were chosen when it began"):
+        find_target(environ, aggregators=["a"])
+    with pytest.raises(TypeError, match="aggregators is 's1,s2'; it must be a sequence of names"):
+        find_target(FULL, create=True, aggregators="s1,s2")
+    for text in ("s1,,s2", "s1,s1", "s 1"):
+        with pytest.raises(ConnectError, match=r"SWITCHML_AGGREGATORS.*name"):
+            find_target({**FULL, "SWITCHML_AGGREGATORS": text}, create=True)
+
+
 @pytest.mark.parametrize("missing", ["SWITCHML_JOB", "SWITCHML_RANK"])
 def test_what_is_missing_is_named_with_the_way_to_get_it(missing: str) -> None:
     with pytest.raises(ConnectError, match=missing + ".*switchml-ctl job start"):

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from switchml.schedules import MOST_CLASSES, Segment
-from switchml.torch.options import Options
 from switchml.torch.process_group import SwitchMLProcessGroup
 
 __all__ = ["Round", "Streams"]
@@ -178,9 +177,6 @@ def _call(of: Round, segment: Segment, buffer: Tensor) -> _Call:
 
 
 def _new_group(parent: SwitchMLProcessGroup, number: int, timeout: float) -> dist.ProcessGroup:
-    options = parent.options
-    if any(field.name == "priority" for field in dataclasses.fields(Options)):
-        prioritized: dict[str, Any] = {"priority": MOST_CLASSES - 1 - number}
-        options = dataclasses.replace(options, **prioritized)
+    options = dataclasses.replace(parent.options, priority=MOST_CLASSES - 1 - number)
     ranks = dist.get_process_group_ranks(parent)
     return dist.new_group(ranks, timeout=timedelta(seconds=timeout), pg_options=options)
