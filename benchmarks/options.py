@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeVar
 from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
+from switchml.schedules import MOST_CLASSES, Policy, policy_of
 
 __all__ = [
     "COLLECTIVES",
@@ -21,6 +23,7 @@ __all__ = [
     "MODES",
     "OVERLAPS",
     "PEERS",
+    "SCHEDULES",
     "SPARSE_PEERS",
     "TRAININGS",
     "TRANSPORTS",
@@ -30,6 +33,8 @@ __all__ = [
     "methods",
     "names",
     "packet_values",
+    "policies",
+    "policy",
     "queues",
     "rates",
     "shares",
@@ -74,6 +79,9 @@ COMPRESSION_METHODS: Final = (
     *("shared_topk:density=0.01", "block_topk:density=0.01", "topk:density=0.01", "sidco:density=0.01", "onebit"),
 )
 """The methods that `bench compression` compares by default."""
+
+SCHEDULES: Final = ("p3", "bytescheduler:partition=500000:credit=1000000", "tictac-tic", "tictac-tac")
+"""The policies that `bench schedule` compares by default, with partitions for its small model."""
 
 TRAININGS: Final = ("digits", "text")
 """The trainings of `bench compression`."""
@@ -270,6 +278,31 @@ def method_arguments(word: str) -> tuple[str, dict[str, Any]]:
     if not name.isidentifier():
         raise ValueError(f"{word!r} is not a method; write a name, and its arguments as in qsgd:levels=15:norm=max")
     return name, arguments
+
+
+def policies(text: str) -> list[str]:
+    """Return the policies of "p3,bytescheduler:partition=500000". Raises ValueError for other text."""
+
+    def one(word: str) -> str:
+        policy(word)
+        return word
+
+    return _each(text, one)
+
+
+def policy(word: str) -> Policy:
+    """Return a policy such as "bytescheduler:partition=500000:credit=1000000". Raises ValueError for other text."""
+    name, *given = word.split(":")
+    arguments: dict[str, Any] = {}
+    for argument in given:
+        what, _, number = argument.partition("=")
+        if what not in ("classes", "partition", "credit") or not number.isdecimal():
+            raise ValueError(f"{argument!r} in {word!r} must be classes=N, partition=BYTES or credit=BYTES")
+        arguments[what] = int(number)
+    found = dataclasses.replace(policy_of(name), **arguments)
+    if found.classes is None or found.classes > MOST_CLASSES:
+        raise ValueError(f"{word!r} has {found.classes} classes; there can be 1 to {MOST_CLASSES}")
+    return found
 
 
 def _value(text: str) -> int | float | str:

@@ -319,6 +319,18 @@ def _compression(result: Result) -> list[tuple[str, Figure]]:
     return [("steps", figure), *([("accuracy", _accuracy_over_bytes(result, tasks))] if tasks else [])]
 
 
+def _schedule(result: Result) -> list[tuple[str, Figure]]:
+    """Draw the times of steps, and those of the simulation."""
+    figure, [panel] = _panels([f"{rate_text(result.options['rate'])}, {result.options['workers']} workers"])
+    names = [row["policy"].split(":")[0] for row in result.rows]
+    panel.barh(names, [row["median"] for row in result.rows])
+    simulated = [row["simulated"] for row in result.rows]
+    panel.plot(simulated, names, linestyle="", marker="|", markersize=20, color="black")
+    panel.invert_yaxis()
+    panel.set_xlabel("seconds of a step (line: simulated)")
+    return [("steps", figure)]
+
+
 def _accuracy_over_bytes(result: Result, tasks: Sequence[str]) -> Figure:
     figure, panels = _panels(tasks)
     trained = [sample for sample in result.samples if sample["kind"] == "train"]
@@ -424,4 +436,5 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "sparse": _sparse,
     "simulate": _simulated,
     "compression": _compression,
+    "schedule": _schedule,
 }

@@ -462,6 +462,30 @@ def _compression(result: Result) -> list[Table]:
     return [*found, *(_accuracies(result, task) for task in result.options["tasks"])]
 
 
+def _schedule(result: Result) -> list[Table]:
+    chosen = result.options
+    columns = ["policy", "steps", "step s", "/ fifo", "simulated s", "simulated / fifo", "measured / simulated"]
+    columns += ["link busy", "CPUs idle", "dropped"]
+    rows = [
+        [
+            row["policy"],
+            str(row["steps"]),
+            f"{row['median']:.3f}",
+            f"{row['ratio']:.3f}",
+            f"{row['simulated']:.3f}",
+            f"{row['simulated_ratio']:.3f}",
+            f"{row['median'] / row['simulated']:.3f}",
+            f"{row['busy']:.0%}",
+            f"{row['idle']:.0%}",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
+    title = f"Steps of a model with {_megabytes(chosen['bytes'])} MB, {chosen['workers']} workers, {link}: medians"
+    return [Table(title, columns, rows)]
+
+
 def _steps_by_rate(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     pairs = [(row, found) for row in rows for found in row["steps"]]
     return sorted(pairs, key=lambda pair: pair[1]["rate"])
@@ -598,6 +622,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "sparse": _sparse,
     "simulate": _simulated,
     "compression": _compression,
+    "schedule": _schedule,
 }
 
 

@@ -150,6 +150,7 @@ def _only(text: str, found: Sequence[T], what: str) -> T:
 _SIZES: Final = Parsed("sizes", options.sizes)
 _SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "size"))
 _METHODS: Final = Parsed("methods", options.methods)
+_POLICIES: Final = Parsed("policies", options.policies)
 _TASKS: Final = Parsed("tasks", lambda text: options.names(text, options.TRAININGS))
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
@@ -664,6 +665,56 @@ def bench_compression(session: Session, /, **chosen: Any) -> Sequence[BenchmarkR
     run_dir = session.settings().run_dir
     wanted = compression.Options(**chosen)
     return _measured(lambda options, report, bar: compression.run(options, run_dir, report, bar), wanted)
+
+
+@bench_group.command(
+    "schedule",
+    epilog="""\b
+Examples:
+  switchml-ctl bench schedule --torch-python venv/bin/python
+  switchml-ctl bench schedule --policies p3:classes=8,bytescheduler:partition=1000000:credit=2000000 --forward 50ms
+  switchml-ctl bench schedule --workers 2 --size 4MiB --repetitions 1 --json schedule.json --plots pictures""",
+)
+@click.option(
+    "--policies",
+    type=_POLICIES,
+    default=",".join(options.SCHEDULES),
+    show_default=True,
+    metavar="POLICY,...",
+    help="Policies of docs/scheduling.md, NAME:classes=N:partition=BYTES:credit=BYTES. The peer fifo is always"
+    " measured.",
+)
+@_size("20MiB")
+@click.option(
+    "--forward",
+    type=_DURATION,
+    default="200ms",
+    show_default=True,
+    metavar="TIME",
+    help="Time of the forward pass, in which the ranks sleep, as with a model on a device; backward takes twice as"
+    " long.",
+)
+@click.option("--link", "rate", type=_RATE, default="200mbit", show_default=True, metavar="RATE", help="Rate of links.")
+@click.option(
+    "--queue", type=_QUEUE, default="50ms", show_default=True, metavar="TIME", help="Length of the links' queues."
+)
+@_count("--workers", low=2, high=PROTOCOL_MAX_WORKERS, default=4, help_text="Number of workers.")
+@_count("--repetitions", high=1000, default=3, help_text="Turns of each policy.")
+@_count("--steps", high=10_000, default=6, help_text="Steps per turn, after three that are not timed.")
+@_torch_python
+@click.pass_obj
+def bench_schedule(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Compare orders of communication in training that crosses the barrier of steps. Needs root.
+
+    A model like VGG, with most bytes in its last layers, trains with switchml.torch.scheduling. The table also has the
+    steps that a simulation predicts. The links are those of `bench links`. The interpreter that --torch-python names
+    needs torch and switchml.
+    """
+    from switchml.benchmarks import schedule
+
+    run_dir = session.settings().run_dir
+    wanted = schedule.Options(bytes=size, **chosen)
+    return _measured(lambda options, report, bar: schedule.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

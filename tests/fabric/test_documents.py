@@ -28,6 +28,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0 and shutil.which("ip") is not None,
     "bmv2": lambda: shutil.which("simple_switch_grpc") is not None,
     "torch": lambda: importlib.util.find_spec("torch") is not None,
+    "optuna": lambda: importlib.util.find_spec("optuna") is not None,
     "dpdk": lambda: built("dpdk"),
     "xdp": lambda: built("xdp"),
 }

@@ -1,4 +1,4 @@
-"""`switchml-ctl bench ddp` and `bench compression`: a few training steps over links of a limited rate."""
+"""`switchml-ctl bench ddp`, `compression` and `schedule`: a few training steps over links of a limited rate."""
 
 import sys
 import tempfile
@@ -53,3 +53,18 @@ def test_compression_of_two_workers() -> None:
     for name in ("none", "wire:bits=8", "shared_topk:density=0.01"):
         assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
         assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])
+
+
+@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+def test_schedules_of_two_workers() -> None:
+    """Two policies make a few steps, which end with the same parameters; the bench itself checks that."""
+    with tempfile.TemporaryDirectory(prefix="swml-") as base:
+        ctl = Ctl(Path(base) / "run")
+        small = ["--policies", "p3", "--size", "4MiB", "--forward", "10ms", "--workers", "2", "--repetitions", "1"]
+        result = ctl.json("bench", "schedule", *small, "--torch-python", sys.executable, timeout=180)
+    rows = {row["policy"]: row for row in result["rows"]}
+    assert list(rows) == ["fifo", "p3"]
+    for row in rows.values():
+        assert row["steps"] == 6
+        # At most half as much again: headers, packets that were sent twice, and the end of the turn.
+        assert 4 << 20 <= row["busy"] * row["median"] * 25e6 <= 1.5 * (4 << 20)

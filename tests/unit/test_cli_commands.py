@@ -75,6 +75,7 @@ def test_all_commands_are_there() -> None:
             "bench leaves",
             "bench ddp",
             "bench compression",
+            "bench schedule",
             "bench jobs",
             "bench kernels",
             "bench memory",

@@ -1,0 +1,536 @@
+"""The optimizer of cross-barrier training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd import Variable
+
+from switchml.arguments import positive_seconds, whole_number
+from switchml.schedules import MOST_CLASSES, Policy, Segment, plan, policy_of
+from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.scheduling.buckets import GRAIN, Travelling, make_buckets
+from switchml.torch.scheduling.checks import check_model, check_optimizer, check_same
+from switchml.torch.scheduling.streams import Round, Streams
+from switchml.torch.scheduling.trace import Trace
+from switchml.torch.scheduling.tune import Tuner
+
+__all__ = ["ScheduledOptimizer"]
+
+_LOG = logging.getLogger(__name__)
+_WORDS: Final = 2
+
+
+class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
+    """Averages gradients over the ranks in the order of a policy, and steps the parameters when they are needed.
+
+        optimizer = ScheduledOptimizer(torch.optim.AdamW(model.parameters()), model, policy="bytescheduler")
+        loss.backward()
+        optimizer.step()  # returns at once
+        schedule.step()
+        optimizer.zero_grad()
+
+    It takes the place of DistributedDataParallel. The backward pass starts to send gradients as they are made. `step`
+    does not wait for them; the next forward pass waits before each module until that module's gradients are averaged,
+    and steps its parameters with the given optimizer and the learning rates of the time of `step`. All policies give
+    the same parameters, bit for bit. All ranks must make this object, and call its methods, at the same time.
+
+    If code reads `param_groups` between the backward pass and `step`, as a GradScaler does, the gradients hold all
+    averages from then on, and `step` steps all parameters at once.
+
+    Args:
+        optimizer: the optimizer of parameters of `model`. It must treat each parameter by itself.
+        model: the model, without a wrapper.
+        policy: the order of transfers: a name of `switchml.schedules.POLICIES`, or a `Policy`.
+        group: the ranks; None for all.
+        bucket_bytes: parameters of neighbouring modules are sent together until they have this many bytes.
+        timeout: seconds that a wait for gradients may take.
+        tuner: searches the partition and the credit while training goes on, in place of those of the policy.
+
+    Raises:
+        ValueError: an argument is out of range, the optimizer has parameters that the model does not have, or the ranks
+            have different models or arguments.
+        TypeError: the optimizer, the model or the group is of a kind that cannot be scheduled.
+        ModuleNotFoundError: there is a tuner, and Optuna is not installed.
+
+    """
+
+    _step_supports_amp_scaling = False  # a GradScaler scales the gradients itself
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: nn.Module,
+        policy: str | Policy = "bytescheduler",
+        group: dist.ProcessGroup | None = None,
+        bucket_bytes: int = 256 << 10,
+        timeout: float = 300.0,
+        tuner: Tuner | None = None,
+    ) -> None:
+        # The base class is not initialized: parameters and state are those of `optimizer` (see __getattr__).
+        self._policy = policy_of(policy)
+        if self._policy.classes is None or self._policy.classes > MOST_CLASSES:
+            raise ValueError(f"policy.classes is {self._policy.classes}; training takes 1 to {MOST_CLASSES} classes")
+        if whole_number(bucket_bytes, "bucket_bytes") < 1:
+            raise ValueError(f"bucket_bytes is {bucket_bytes}; it must be positive")
+        parent = dist.group.WORLD if group is None else group
+        if not isinstance(parent, SwitchMLProcessGroup):
+            raise TypeError(
+                f"scheduling needs a process group of the switchml backend, not {parent!r}: call "
+                'init_process_group("switchml")'
+            )
+        check_optimizer(optimizer)
+        trained = check_model(model, optimizer)
+        self._optimizer = optimizer
+        self._model = model
+        self._parent = parent
+        self._buckets = make_buckets(model, trained, bucket_bytes)
+        self._place = {
+            parameter: (number, index)
+            for number, bucket in enumerate(self._buckets)
+            for index, parameter in enumerate(bucket.parameters)
+        }
+        count = sum(len(bucket.names) for bucket in self._buckets)
+        # The number of ranks with a gradient, by parameter; and rank 0's partition and credit, if it tunes them.
+        self._counts = torch.zeros(count + _WORDS, dtype=torch.int32)
+        self._buffers = [*(bucket.buffer for bucket in self._buckets), self._counts]
+        check_same(parent, self._buckets, (self._policy, bucket_bytes, tuner is None))
+        _copy_from_first_rank(parent, model)
+        self._streams = Streams(parent, self._policy.classes, positive_seconds(timeout))
+        self._state_of_the_step()
+        self._trace: Trace | None = Trace()  # None after the first step
+        self._gates = self._owners()
+        forwards = list(range(len(self._buckets)))
+        self._order = forwards[::-1], forwards  # of completion, and of urgency
+        self._tuner = tuner
+        self._leads = parent.rank() == 0
+        if tuner is not None and self._leads:
+            tuner.start()
+        self._step_began: float | None = None
+        self._before: Round | None = None  # the round of the last step
+        self._round = self._begin_round()
+        self._handles = self._hook()
+
+    def _state_of_the_step(self) -> None:
+        self._travelling: set[Tensor] = set()  # parameters whose gradients the current step has taken
+        self._kept: set[Tensor] = set()  # those with gradients of passes under `no_sync`
+        self._pending: dict[int, Round] = {}  # buckets whose parameters are not stepped yet
+        self._frozen: list[dict[str, Any]] = []  # values of the param groups for pending buckets
+        self._averaged = False  # the averages of this step are in the gradients
+        self._in_backward = False
+        self._sends = True  # False under `no_sync`
+        self._has_warned = False
+
+    # ---- the interface of an optimizer -----------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the given optimizer: `state`, `defaults`, ..."""
+        if name == "_optimizer":
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Raise: this object is part of the model's hooks, and threads use it.
+
+        Raises:
+            TypeError: always.
+
+        """
+        raise TypeError(
+            "a ScheduledOptimizer cannot be copied or pickled, and neither can its model: copy the model before it is "
+            "scheduled or after close(), and save state_dict()"
+        )
+
+    def __repr__(self) -> str:
+        return f"ScheduledOptimizer({self._optimizer!r}, policy={self._policy!r})"
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The param groups; reading them between the backward pass and `step` waits for all averages."""
+        if self._travelling and not self._in_backward and not self._averaged:
+            self._warn_once("the param groups were read before step(), as GradScaler and clipping of gradients do")
+            self.average_gradients()
+        groups: list[dict[str, Any]] = self._optimizer.param_groups
+        return groups
+
+    def step(self, closure: None = None) -> None:
+        """Say that the gradients of this step are complete. The parameters are stepped when they are needed.
+
+        Raises:
+            RuntimeError: `closure` is given, a gradient was not made by a backward pass of the model, or an earlier
+                pass failed.
+
+        """
+        if closure is not None:
+            raise RuntimeError("a closure needs the averages of all gradients at once; call step() without one")
+        self._time_step()
+        if self._averaged:
+            self._optimizer.step()
+            self._end_step()
+            return
+        self._complete_round()
+        self._pending = dict.fromkeys(range(len(self._buckets)), self._round)
+        self._frozen = [_values(group) for group in self._optimizer.param_groups]
+        self._end_step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - the interface of optimizers
+        """Drop all gradients: they are None afterwards. Those that were not used by `step` are lost."""
+        if self._travelling and not self._averaged:
+            self.average_gradients()
+        if self._averaged:
+            self._end_step()
+        for parameter in self._place:
+            parameter.grad = None
+        self._kept.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the given optimizer after all steps so far."""
+        self.synchronize()
+        state: dict[str, Any] = self._optimizer.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the given optimizer."""
+        self.synchronize()
+        self._optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002
+        """Raise: the parameters are fixed.
+
+        Raises:
+            RuntimeError: always.
+
+        """
+        raise RuntimeError("parameters cannot be added: close() this ScheduledOptimizer, and make another one")
+
+    # ---- what this optimizer has in addition -----------------------------------------------------------------------
+
+    @property
+    def classes(self) -> list[list[Segment]]:
+        """The segments of each class, the most urgent first, in the order in which all ranks send them."""
+        return [list(segments) for segments in self._plan]
+
+    def synchronize(self) -> None:
+        """Wait for all averages of earlier steps, and step the parameters; needed before they are read directly.
+
+        Raises:
+            RuntimeError: an earlier pass or an average failed.
+            TimeoutError: an average has not arrived in time.
+
+        """
+        self._require_usable()
+        for number in list(self._pending):
+            self._step_bucket(number)
+
+    def average_gradients(self) -> None:
+        """Wait for the averages of this step, and leave them in the parameters' `grad`; `step` then steps at once.
+
+        Raises:
+            RuntimeError: as `step` and `synchronize`.
+            TimeoutError: an average has not arrived in time.
+
+        """
+        if self._averaged:
+            return
+        self._complete_round()
+        for number in range(len(self._buffers)):
+            self._streams.wait(self._round, number)
+        for number in range(len(self._buckets)):
+            for parameter, average in self._averages(number):
+                parameter.grad = average
+        self._averaged = True
+
+    def clip_grad_norm_(
+        self,
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
+    ) -> Tensor:
+        """Clip the averages by their global norm, as the function in torch.nn.utils; return the norm before.
+
+        This needs all averages, so that the next forward pass cannot start earlier.
+
+        Raises:
+            RuntimeError: there are no gradients; or as `step` and `synchronize`.
+
+        """
+        if not self._travelling and not self._kept:
+            raise RuntimeError("there are no gradients; call clip_grad_norm_() between the backward pass and step()")
+        self._warn_once("clip_grad_norm_() needs all of them")
+        self.average_gradients()
+        return torch.nn.utils.clip_grad_norm_(list(self._place), max_norm, norm_type, error_if_nonfinite, foreach)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let backward passes only accumulate gradients on this rank; the first one outside sends the sums."""
+        before, self._sends = self._sends, False
+        try:
+            yield
+        finally:
+            self._sends = before
+
+    def close(self) -> None:
+        """Do all steps, take the hooks from the model, and leave the process groups; on all ranks."""
+        self.synchronize()
+        for handle in self._handles:
+            handle.remove()
+        self._streams.close()
+
+    # ---- hooks -----------------------------------------------------------------------------------------------------
+
+    def _hook(self) -> list[Any]:
+        handles: list[Any] = []
+        for name, module in self._model.named_modules():
+            handles += [
+                module.register_forward_pre_hook(partial(self._enter, name)),
+                module.register_state_dict_pre_hook(lambda *_: self.synchronize()),
+                module.register_load_state_dict_pre_hook(lambda *_: self.synchronize()),
+            ]
+        for parameter in self._place:
+            handles += [
+                parameter.register_hook(partial(self._before_gradient, parameter)),
+                parameter.register_post_accumulate_grad_hook(self._after_gradient),
+            ]
+        return handles
+
+    def _owners(self) -> dict[str, list[int]]:
+        """Return the buckets with own parameters of each module, by the module's name."""
+        return {
+            name: list(dict.fromkeys(self._place[own][0] for own in module.parameters(False) if own in self._place))
+            for name, module in self._model.named_modules()
+        }
+
+    def _enter(self, name: str, module: nn.Module, _: Any) -> None:
+        """Step the parameters of a module that is about to be called; all of the model's outside of training."""
+        self._require_usable()
+        if self._trace is not None:
+            self._trace.call(name)
+        if not name and not (module.training and torch.is_grad_enabled()):
+            self.synchronize()
+        for number in self._gates[name]:
+            if number in self._pending:
+                self._step_bucket(number)
+
+    def _before_gradient(self, parameter: Tensor, _: Tensor) -> None:
+        """Refuse what cannot be averaged, before the gradient is added to earlier ones."""
+        number, index = self._place[parameter]
+        name = self._buckets[number].names[index]
+        if number in self._pending:
+            self._in_backward = True  # and not usable any more
+            raise RuntimeError(
+                f"{name} was used before its last step was done, because the module that has it was not called: call "
+                "modules, not their forward(), and before parameters are used directly call synchronize() of the "
+                "ScheduledOptimizer"
+            )
+        if parameter in self._travelling:
+            self._in_backward = True
+            raise RuntimeError(
+                f"{name} got a second gradient before step(): add the losses up for one backward pass, or run all but "
+                "the last pass in `with optimizer.no_sync():`"
+            )
+
+    def _after_gradient(self, parameter: Tensor) -> None:
+        """Take the gradient of a parameter, and send its bucket if that is complete."""
+        if not self._sends:
+            self._kept.add(parameter)
+            return
+        if not self._in_backward:
+            self._in_backward = True
+            Variable._execution_engine.queue_callback(self._after_backward)
+        self._take(parameter)
+
+    def _after_backward(self) -> None:
+        """Record that a backward pass has ended. It is not called if the pass raises."""
+        self._in_backward = False
+
+    # ---- a step ----------------------------------------------------------------------------------------------------
+
+    def _require_usable(self) -> None:
+        # Modules are called again within a backward pass if it has checkpoints of activations.
+        if self._in_backward and torch._C._current_graph_task_id() == -1:
+            raise RuntimeError(
+                "a backward pass raised an error, so this rank may have sent other gradients than the others: the "
+                "ScheduledOptimizer is unusable; start the job again from a checkpoint"
+            )
+
+    def _take(self, parameter: Tensor) -> None:
+        number, index = self._place[parameter]
+        bucket = self._buckets[number]
+        bucket.views[index].copy_(parameter.grad.detach())
+        parameter.grad = Travelling.of(parameter)
+        self._travelling.add(parameter)
+        self._kept.discard(parameter)
+        if all(own in self._travelling for own in bucket.parameters):
+            if self._trace is not None:
+                self._trace.complete(number)
+            self._streams.ready(self._round, number)
+
+    def _complete_round(self) -> None:
+        """Send what this step has left: gradients of passes under `no_sync`, zeros for parameters without one."""
+        self.synchronize()  # modules that were not called since the last step
+        self._follow_first_rank()
+        for parameter, (number, index) in self._place.items():
+            if parameter in self._kept:
+                self._take(parameter)
+            elif parameter.grad is not None and parameter not in self._travelling:
+                raise RuntimeError(
+                    f"{self._buckets[number].names[index]} has a gradient that no backward pass of the model made: "
+                    "gradients must not be set by hand, and a parameter that is unfrozen needs another "
+                    "ScheduledOptimizer (close() this one)"
+                )
+            elif parameter.grad is None and parameter in self._travelling:
+                raise RuntimeError(
+                    f"the gradient of {self._buckets[number].names[index]} was dropped before step(): call zero_grad() "
+                    "of the ScheduledOptimizer, after step()"
+                )
+        has = [parameter in self._travelling for parameter in self._place]
+        self._counts[:-_WORDS] = torch.tensor(has, dtype=torch.int32)
+        for parameter, (number, index) in self._place.items():
+            if parameter not in self._travelling:
+                self._buckets[number].views[index].zero_()
+        for number, bucket in enumerate(self._buckets):
+            if not all(own in self._travelling for own in bucket.parameters):
+                self._streams.ready(self._round, number)
+        self._streams.ready(self._round, len(self._buckets))
+
+    def _time_step(self) -> None:
+        now = time.perf_counter()
+        if self._tuner is not None and self._leads and self._step_began is not None:
+            self._tuner.took(now - self._step_began)
+        self._step_began = now
+
+    def _follow_first_rank(self) -> None:
+        """Take the partition and the credit that rank 0 has sent with the last step, and send its next ones."""
+        if self._tuner is None:
+            return
+        if self._before is not None:
+            self._streams.wait(self._before, len(self._buckets))
+            partition, credit = self._counts[-_WORDS:].tolist()
+            self._policy = replace(self._policy, partition=partition, credit=credit)
+        point = self._tuner.point
+        self._counts[-_WORDS:] = torch.tensor(point or (0, 0), dtype=torch.int32)
+
+    def _begin_round(self) -> Round:
+        self._plan = self._planned()
+        last = Segment(len(self._buckets), 0, self._counts.nbytes, 0)
+        classes = [[*self._plan[0], last], *self._plan[1:]]
+        return self._streams.begin(classes, self._buffers, self._policy.credit)
+
+    def _end_step(self) -> None:
+        if self._trace is not None:
+            self._end_trace(self._trace)
+        for parameter in self._place:
+            parameter.grad = None
+        self._travelling = set()
+        self._averaged = False
+        self._before = self._round
+        self._round = self._begin_round()
+
+    def _averages(self, number: int) -> list[tuple[Tensor, Tensor]]:
+        """Return the parameters of a bucket for which any rank had a gradient, with the averages."""
+        bucket = self._buckets[number]
+        counts = self._counts[bucket.first : bucket.first + len(bucket.names)].tolist()
+        pairs = zip(bucket.parameters, bucket.views, counts, strict=True)
+        return [(parameter, average) for parameter, average, count in pairs if count]
+
+    def _step_bucket(self, number: int) -> None:
+        """Wait for a pending bucket, and step its parameters."""
+        of = self._pending[number]
+        self._streams.wait(of, len(self._buckets))
+        self._streams.wait(of, number)
+        averages = self._averages(number)
+        # A forward pass in inference mode must not make state that the next step cannot change.
+        with torch.inference_mode(False), self._other_gradients_hidden(), self._frozen_values():
+            for parameter, average in averages:
+                parameter.grad = average
+            if averages:
+                self._optimizer.step()
+            for parameter, _ in averages:
+                parameter.grad = None
+        del self._pending[number]
+
+    @contextlib.contextmanager
+    def _other_gradients_hidden(self) -> Iterator[None]:
+        hidden = [(parameter, parameter.grad) for parameter in self._place if parameter.grad is not None]
+        for parameter, _ in hidden:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in hidden:
+                parameter.grad = gradient
+
+    @contextlib.contextmanager
+    def _frozen_values(self) -> Iterator[None]:
+        """Give the param groups the values that they had when `step` was called."""
+        groups = self._optimizer.param_groups
+        now = [{name: group[name] for name in group if name != "params"} for group in groups]
+        for group, values in zip(groups, self._frozen, strict=True):
+            group.update(values)
+        try:
+            yield
+            for group, values in zip(groups, self._frozen, strict=True):
+                changed = [name for name, value in values.items() if group[name] is not value]
+                if changed:
+                    raise RuntimeError(
+                        f"{type(self._optimizer).__name__} changes {', '.join(changed)} of its param groups in a step, "
+                        "so it cannot step some parameters earlier than others; train with DistributedDataParallel"
+                    )
+        finally:
+            for group, values in zip(groups, now, strict=True):
+                group.update(values)
+
+    def _warn_once(self, why: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning("every step waits until all gradients are averaged: %s", why)
+
+    # ---- the plan --------------------------------------------------------------------------------------------------
+
+    def _planned(self) -> list[list[Segment]]:
+        completion, urgency = self._order
+        return plan(self._policy, [bucket.buffer.nbytes for bucket in self._buckets], completion, urgency, GRAIN)
+
+    def _end_trace(self, trace: Trace) -> None:
+        """Wait for the first step, and plan the next ones as rank 0 has seen this one."""
+        self._trace = None
+        self.synchronize()
+        self._adopt(trace.called)
+        sizes = [bucket.buffer.nbytes for bucket in self._buckets]
+        urgency = trace.urgency(self._policy.order, self._gates, sizes)
+        said = [(trace.completion(len(sizes)), urgency)]
+        dist.broadcast_object_list(said, group=self._parent, group_src=0)
+        [self._order] = said
+
+    def _adopt(self, called: set[str]) -> None:
+        """Let modules wait for the parameters of modules inside them that they use without a call."""
+        for name, numbers in self._owners().items():
+            if not numbers or name in called:
+                continue
+            above = name
+            while above and above not in called:
+                above = above.rpartition(".")[0]
+            self._gates[above] = list(dict.fromkeys([*self._gates[above], *numbers]))
+
+
+def _values(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the values of a param group; tensors, such as a learning rate may be, are copied."""
+    return {
+        name: value.clone() if isinstance(value, Tensor) else value for name, value in group.items() if name != "params"
+    }
+
+
+def _copy_from_first_rank(group: dist.ProcessGroup, model: nn.Module) -> None:
+    """Give all ranks the parameters and buffers of rank 0, as DistributedDataParallel does."""
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.detach(), group=group, group_src=0)
