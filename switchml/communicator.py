@@ -11,10 +11,10 @@ import numpy as np
 
 from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
-from switchml.calls import FORMS, REDUCTIONS, Operation, Sparse
-from switchml.errors import SwitchMLError, UnsupportedTensor, WorldChanged
+from switchml.calls import FORMS, Operation, Sparse, checked_sum
+from switchml.errors import SwitchMLError, WorldChanged
 from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
-from switchml.lanes import WIDE, Lanes, lanes_for
+from switchml.lanes import WIDE, Lanes
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
@@ -108,6 +108,11 @@ class Communicator:
     def position(self) -> int:
         """The number of chunks in this epoch whose results this rank has; it grows as long as calls progress."""
         return self._membership.native.position
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that this process has made in this epoch."""
+        return self._membership.calls.made
 
     @property
     def failure(self) -> SwitchMLError | None:
@@ -229,7 +234,7 @@ class Communicator:
 
         """
         buffer = buffer_of(x)
-        kind, lanes = _checked_sum("all_reduce", buffer, op, self.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = checked_sum("all_reduce", buffer, op, self.world_size, wire_bits, rounding, seed, bound)
         return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes, _checked_sparse(sparse))
 
     @overload
@@ -321,7 +326,7 @@ class Communicator:
 
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = _checked_sum("reduce_scatter", given, op, self.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = checked_sum("reduce_scatter", given, op, self.world_size, wire_bits, rounding, seed, bound)
         self._require_parts("input", given, "output", result)
         return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
 
@@ -413,7 +418,7 @@ class Communicator:
         """
         keys = checked_keys(ids)
         buffer, dimension = checked_rows(rows, len(keys))
-        _checked_sum("all_reduce", buffer, op, self.world_size, 32, "nearest", 0, None)
+        checked_sum("all_reduce", buffer, op, self.world_size, 32, "nearest", 0, None)
         ends = _end(timeout)
         union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
@@ -588,36 +593,3 @@ def _end(timeout: float | None) -> float:
 def _left(end: float) -> float:
     """Return the seconds until `end`; at least one millisecond, after which a collective times out."""
     return max(end - time.monotonic(), 0.001)
-
-
-def _checked_sum(
-    operation: Operation,
-    buffer: Buffer,
-    op: str,
-    world_size: int,
-    wire_bits: int,
-    rounding: str,
-    seed: int,
-    bound: int | None,
-) -> tuple[int, Lanes]:
-    """Return the native kind and the lanes of a sum of `buffer`.
-
-    Raises:
-        TypeError: `wire_bits`, `seed` or `bound` is not an integer.
-        UnsupportedTensor: the dtype has no such sum.
-        ValueError: an argument is not one of those that `Communicator.all_reduce` lists.
-
-    """
-    if op not in ("sum", "avg"):
-        raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
-    kind = REDUCTIONS.get((buffer.dtype, op))
-    if kind is None:
-        integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
-        allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
-        raise UnsupportedTensor(
-            f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
-        )
-    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound)
-    if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
-        raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
-    return kind, lanes

@@ -34,9 +34,9 @@ from switchml.torch.collectives import (
     Ranks,
     Reduce,
     ReduceScatter,
-    broadcast_over_gloo,
 )
 from switchml.torch.errors import forked_error
+from switchml.torch.gloo_moves import broadcast_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
 from switchml.torch.operands import Operand, may_overlap, require_device, require_writable
@@ -111,8 +111,9 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if size > 1:
             self._queue = NetworkQueue(
                 group,
-                self._options.fallback is not None,
+                self._options.fallback,
                 partial(make_gloo, "network-gloo/"),
+                _link,
             )
             if group.is_default:  # other groups join with their first collective in the network
                 _remember_default(self._queue)
@@ -135,7 +136,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def state(self) -> str:
-        """The path of its network collectives: "network", "gloo: REASON", "failed: REASON" or "not joined yet"."""
+        """The path of its network collectives, which may change.
+
+        "network", "gloo: REASON", "gloo-exact: REASON" (with the bits of the network), "failed: REASON" or "not joined
+        yet".
+        """
         return self._queue.state if self._queue is not None else "gloo: one rank has nothing to sum"
 
     @property
