@@ -206,6 +206,12 @@ class NetworkQueue:
             return "not joined yet" if self._comm is None else "network"
 
     @property
+    def error(self) -> SwitchMLBackendError | None:
+        """The error that later calls will raise; None while the queue is usable."""
+        with self._state:
+            return self._error
+
+    @property
     def job(self) -> str:
         """The name of the group's job; empty if it has none."""
         return self._job
