@@ -244,6 +244,16 @@ def _python(result: Result) -> list[tuple[str, Figure]]:
     return [("cost", figure)]
 
 
+def _urgent(result: Result) -> list[tuple[str, Figure]]:
+    figure, [panel] = _panels(["urgent all-reduce"])
+    names = [
+        f"{row['workers']} workers\n{rate_text(row['rate']) if row['rate'] else 'shared memory'}" for row in result.rows
+    ]
+    panel.bar(names, [row["ratio"] for row in result.rows])
+    panel.set_ylabel("time behind another job / alone")
+    return [("urgent", figure)]
+
+
 def _links(result: Result) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
@@ -394,6 +404,7 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "urgent": _urgent,
     "leaves": _leaves,
     "ddp": _steps,
     "sparse": _sparse,

@@ -337,6 +337,27 @@ def _links(result: Result) -> list[Table]:
     return [Table(title, columns, rows, remarks)]
 
 
+def _urgent(result: Result) -> list[Table]:
+    columns = ["link", "queue", "workers", "alone ms", "behind ms", "behind / alone", "bound ms", "dropped"]
+    rows = [
+        [
+            rate_text(row["rate"]) if row["rate"] else "shared memory",
+            queue_text(row["queue"]) if row["rate"] else "",
+            str(row["workers"]),
+            f"{1e3 * row['alone']:.1f}",
+            f"{1e3 * row['behind']:.1f}",
+            f"{row['ratio']:.2f}",
+            f"{1e3 * row['bound']:.1f}" if row["rate"] else "",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    sizes = (
+        f"{size_text(result.options['urgent'])}, alone and behind {size_text(result.options['bytes'])} of priority 0"
+    )
+    return [Table(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
+
+
 def _leaves(result: Result) -> list[Table]:
     chosen = result.options
     columns = ["size", "by", "median ms", "p99 ms", "MB over a link", "/ with a switch on each host"]
@@ -543,6 +564,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "urgent": _urgent,
     "leaves": _leaves,
     "ddp": _steps,
     "sparse": _sparse,

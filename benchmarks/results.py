@@ -17,7 +17,7 @@ __all__ = ["BENCHMARKS", "Result", "load", "save"]
 
 BENCHMARKS: Final = (
     *("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp", "sparse"),
-    *("simulate", "leaves", "compression"),
+    *("simulate", "leaves", "compression", "urgent"),
 )
 
 

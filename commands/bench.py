@@ -464,7 +464,8 @@ def bench_python(**chosen: Any) -> Sequence[BenchmarkResult]:
     epilog="""\b
 Examples:
   switchml-ctl bench links --torch-python venv/bin/python
-  switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json""",
+  switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json
+  switchml-ctl bench links --link 200mbit --workers 4 --size 64MiB --urgent 1MiB""",
 )
 @_collective
 @_rates("200mbit,1gbit")
@@ -481,9 +482,15 @@ Examples:
 )
 @_count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
 @_count("--iterations", "calls", high=10_000, default=1, help_text="Calls per turn, after one that is not timed.")
+@click.option(
+    "--urgent",
+    type=_SIZE,
+    metavar="SIZE",
+    help="Measure instead an all-reduce of this size and of priority 7, alone and behind one of --size and priority 0.",
+)
 @_torch_python
 @click.pass_obj
-def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+def bench_links(session: Session, /, size: int, urgent: int | None, **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time collectives over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
 
     Each worker has a network namespace and a link to a bridge, with a token bucket at both ends. SwitchML and its
@@ -493,8 +500,31 @@ def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[Bench
     from switchml.benchmarks import links
 
     run_dir = session.settings().run_dir
+    if urgent is not None:
+        return _urgent(run_dir, size, urgent, **chosen)
     wanted = links.Options(bytes=size, **chosen)
     return _measured(lambda options, report, bar: links.run(options, run_dir, report, bar), wanted)
+
+
+def _urgent(
+    run_dir: Path,
+    size: int,
+    urgent_size: int,
+    *,
+    rates: list[int],
+    queues: list[float],
+    workers: list[int],
+    repetitions: int,
+    calls: int,
+    collective: str,
+    **_for_peers: Any,
+) -> Sequence[BenchmarkResult]:
+    from switchml.benchmarks import urgent
+
+    if collective != "all_reduce":
+        raise click.UsageError("--urgent measures all-reduces; leave --collective out")
+    wanted = urgent.Options(rates, queues, workers, size, urgent_size, repetitions, calls)
+    return _measured(lambda options, report, bar: urgent.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

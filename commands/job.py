@@ -15,6 +15,7 @@ from switchml.commands.completion import complete_job
 from switchml.commands.result import Rendered, Result, message_dict
 from switchml.commands.session import Session
 from switchml.commands.standard_streams import note
+from switchml.common.priorities import MAX_PRIORITY
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class JobStanding(Result):
             "epoch": self.job.epoch,
             "workers": self.job.workers,
             "on_failure": enum_word(pb.OnFailure, self.job.on_failure).lower(),
+            "priority": self.job.priority,
             "changes": [message_dict(change) for change in self.job.changes],
             "straggler": dataclasses.asdict(self.straggler) if self.straggler is not None else None,
         }
@@ -306,6 +308,14 @@ Examples:
     help="When a rank is lost: end the job, continue without it, or restart its command.",
 )
 @click.option(
+    "--priority",
+    type=click.IntRange(0, MAX_PRIORITY),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help=f"Priority among the tenant's jobs, up to {MAX_PRIORITY}: higher ones send first.",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(0, 1000),
     default=3,
@@ -335,6 +345,7 @@ def start_job(
     workers: int,
     name: str,
     on_failure: str,
+    priority: int,
     restarts: int,
     variables: dict[str, str],
     detach: bool,
@@ -365,7 +376,7 @@ def start_job(
     settings = session.settings(**options)
     policies = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
     policy = policies[on_failure]
-    request = job_start.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
+    request = job_start.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts, priority)
     if not command:
         return JobReady(job_start.start_job(settings, request, note))
 

@@ -117,15 +117,17 @@ class ControllerClient:
         slots: int = 0,
         switch: str = "",
         on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT,
+        priority: int = 0,
         timeout: float = _START_SECONDS,
     ) -> pb.Job:
         """Start a job and return it READY.
 
         ``slots`` is the pool of each rank, a power of two. An empty name, 0 slots and an empty switch leave the choice
-        to the controller. ``on_failure`` is the policy for the loss of ranks.
+        to the controller. ``on_failure`` is the policy for the loss of ranks, ``priority``
+        (0..7, the highest first) the job's place among the tenant's jobs.
 
         Raises:
-            InvalidRequest: worker count (1..4096), slots or name are not allowed.
+            InvalidRequest: worker count (1..4096), slots, name or priority are not allowed.
             JobExists: a live job has the name.
             NoRoom: the switch has no such range of slots free.
             NoAgent: its live agents have too little room.
@@ -138,7 +140,10 @@ class ControllerClient:
         # limits.
         workers = min(max(workers, 0), _HIGHEST)
         slots = min(slots, _HIGHEST) if slots >= 0 else 1
-        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure)
+        priority = min(priority, _HIGHEST) if priority >= 0 else _HIGHEST
+        request = pb.StartJobRequest(
+            workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure, priority=priority
+        )
         answer: pb.Job = self._call(self._stubs().jobs.Start, request, timeout)
         return answer
 

@@ -166,6 +166,7 @@ class Job:
     ranks: list[Rank] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.ABORT
+    priority: int = 0  # 0..7, among the jobs of the tenant
     generation: int = 0  # number of changes to a new epoch
     in_transition: bool = False  # true during a change from this epoch to another one
     epoch_changes: list[EpochChange] = field(default_factory=list)

@@ -145,6 +145,8 @@ class Engine:
         owned_results: bool = False,
         multicast_address: str = "",
         worker: int | None = None,
+        priority: int = 0,
+        tenant: int = 0,
     ) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
@@ -152,6 +154,8 @@ class Engine:
         `worker`: its number in packets, which is the rank unless the job is on several switches.
         `optional_values`: the pipelines of the job take contributions without values in any phase.
         `owned_results`: they send values that only one rank reads to this rank alone.
+        `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
+        `tenant`: a number for the owner of the job.
         """
 
     def open_shm_rank(
@@ -170,11 +174,14 @@ class Engine:
         owned_results: bool = False,
         worker: int | None = None,
         workers: int = 0,
+        priority: int = 0,
+        tenant: int = 0,
     ) -> int:
         """
         Open a rank that shares memory with the switch that listens at `path`, and return its handle.
 
         `worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.
+        `priority` and `tenant`: as for open_rank, among the ranks that share memory with the switch.
 
         Raises OSError if no switch answers there, and ValueError if it refuses.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+from switchml.common.priorities import MAX_PRIORITY
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
@@ -55,6 +56,7 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
             len(assignment.wire_workers) in (0, len(ranks)) and len(set(assignment.wire_workers)) in (0, len(ranks)),
             f"numbers {numbers} in the packets of ranks {ranks}",
         ),
+        (assignment.priority <= MAX_PRIORITY, f"priority {assignment.priority}"),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (
             taken + len(ranks) <= max_ranks,

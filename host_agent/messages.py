@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
+from switchml.common.priorities import MAX_PRIORITY
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 from switchml.host_agent.errors import BadMessage
@@ -40,8 +41,7 @@ class Attach:
 
     With `create` the job may not exist yet: `job` is a key that all its ranks share, `timeout` the seconds that this
     process waits for the others, `slots` the requested pool size (0: the switch's default), `world_size` must be given,
-    and
-    `on_failure` is abort, shrink or restart.
+    `on_failure` is abort, shrink or restart, and `priority` orders the tenant's jobs.
     """
 
     version: str
@@ -53,6 +53,7 @@ class Attach:
     timeout: float = 0.0
     slots: int = 0
     on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ def _attach(message: dict[str, Any]) -> Attach:
     on_failure = message.get("on_failure", "abort")
     if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
         raise BadMessage("`on_failure` must be abort, shrink or restart")
-    return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, _ON_FAILURE[on_failure])
+    priority = _number(message, "priority", MAX_PRIORITY) if "priority" in message else 0
+    return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, _ON_FAILURE[on_failure], priority)
 
 
 def _text(message: dict[str, Any], key: str, longest: int = 64) -> str:

@@ -128,6 +128,7 @@ class ProcessConnection:
             "values_per_packet": assignment.values_per_packet,
             "on_failure": enum_word(pb.OnFailure, assignment.on_failure or pb.ON_FAILURE_ABORT).lower(),
             "generation": assignment.generation,
+            "priority": assignment.priority,
             "joined": list(assignment.succession.joined),
             "version": VERSION,
         }

@@ -7,6 +7,7 @@ would delay heartbeats.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -89,10 +90,11 @@ class EngineRanks:
             assignment.optional_values,
             assignment.owned_results,
         )
+        order = (assignment.priority, _tenant_number(assignment.tenant))
         if self._switch_socket is not None:
             workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size
             handle = self._engine.open_shm_rank(
-                str(self._switch_socket), self._address, *binding, numbers[rank], workers
+                str(self._switch_socket), self._address, *binding, numbers[rank], workers, *order
             )
         else:
             handle = self._engine.open_rank(
@@ -102,6 +104,7 @@ class EngineRanks:
                 *binding,
                 assignment.multicast_address,
                 numbers[rank],
+                *order,
             )
         try:
             descriptors = self._engine.open_channel(handle)
@@ -109,6 +112,11 @@ class EngineRanks:
             self._engine.close_rank(handle)
             raise
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle), descriptors)
+
+
+def _tenant_number(tenant: str) -> int:
+    """Return the number by which agents and switches tell tenants apart, whose jobs have no order among each other."""
+    return int.from_bytes(hashlib.sha256(tenant.encode()).digest()[:8], "big") if tenant else 0
 
 
 def _phases(handles: Mapping[int, int], act: Callable[[int], list[int]]) -> dict[int, list[int]]:

@@ -39,6 +39,7 @@ class Waiting:
                 world_size=self.request.world_size,
                 slots=self.request.slots,
                 on_failure=self.request.on_failure,
+                priority=self.request.priority,
                 wait_seconds=self.deadline - time.monotonic(),
             )
         )

@@ -61,6 +61,7 @@ class JobRequest:
     switch: str = ""
     on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
     restarts: int = 3
+    priority: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +270,7 @@ def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
         slots=request.slots,
         switch=request.switch,
         on_failure=request.on_failure,
+        priority=request.priority,
     )
 
 

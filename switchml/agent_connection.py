@@ -42,6 +42,7 @@ class Attachment:
     generation: int = 0
     joined: tuple[int, ...] = ()  # ranks whose processes are new in this epoch
     on_failure: str = "abort"
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,15 +154,15 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _attachment(answer: dict[str, Any]) -> Attachment | None:
-    numbers = [answer.get(key) for key in ("job_id", "epoch", "rank", "world_size", "generation")]
+    numbers = [answer.get(key) for key in ("job_id", "epoch", "rank", "world_size", "generation", "priority")]
     name = answer.get("name")
     if answer.get("type") not in ("attached", "moved") or not isinstance(name, str):
         return None
     if any(type(number) is not int for number in numbers):
         return None
-    job_id, epoch, rank, world_size, generation = (int(n) for n in numbers if n is not None)
+    job_id, epoch, rank, world_size, generation, priority = (int(n) for n in numbers if n is not None)
     joined, on_failure = _ranks(answer, "joined"), str(answer.get("on_failure"))
-    return Attachment(job_id, name, epoch, rank, world_size, generation, joined, on_failure)
+    return Attachment(job_id, name, epoch, rank, world_size, generation, joined, on_failure, priority)
 
 
 def _ranks(message: dict[str, Any], key: str = "ranks") -> tuple[int, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import operator
 
-__all__ = ["positive_seconds", "whole_number"]
+from switchml.common.priorities import MAX_PRIORITY
+
+__all__ = ["checked_priority", "positive_seconds", "whole_number"]
 
 
 def whole_number(value: object, name: str) -> int:
@@ -18,6 +20,20 @@ def whole_number(value: object, name: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it must be an integer")
     return operator.index(value)
+
+
+def checked_priority(priority: int) -> int:
+    """Return `priority` as an int.
+
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is not from 0 to 7.
+
+    """
+    priority = whole_number(priority, "priority")
+    if not 0 <= priority <= MAX_PRIORITY:
+        raise ValueError(f"priority is {priority}; it must be from 0 to {MAX_PRIORITY}, the most urgent")
+    return priority
 
 
 def positive_seconds(timeout: float) -> float:

@@ -85,6 +85,11 @@ class Communicator:
         return self._membership.attachment.on_failure
 
     @property
+    def priority(self) -> int:
+        """The job's priority, from 0 to 7: higher ones are served first (docs/protocol.md, "Priorities")."""
+        return self._membership.attachment.priority
+
+    @property
     def slots(self) -> int:
         """The slots of the job's pool: the number of chunks by which a rank can be ahead of another one, at most."""
         return self._membership.native.slots

@@ -7,7 +7,7 @@ from typing import Final
 
 from switchml import _native, metrics
 from switchml.agent_connection import attach
-from switchml.arguments import positive_seconds
+from switchml.arguments import checked_priority, positive_seconds
 from switchml.common.version import VERSION
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
@@ -30,6 +30,7 @@ def connect(
     create: bool | None = None,
     timeout: float | None = None,
     on_failure: str | None = None,
+    priority: int = 0,
 ) -> Communicator:
     """Attach this process to its rank of a job, through the agent on this host.
 
@@ -55,13 +56,17 @@ def connect(
             takes its place by calling this with the same key and rank within a minute. With the latter two they get
             `WorldChanged`. Default: SWITCHML_ON_FAILURE, or else "abort". The policy of a job that was started by
             `switchml-ctl job start` is its --on-failure.
+        priority: with `create`, from 0 to 7, the same for all ranks. Where jobs of one tenant share an agent, or the
+            memory of a switch, those with the highest priority send first. That of a job that was started by
+            `switchml-ctl job start` is its --priority.
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
-        TypeError: `rank`, `world_size` or the id in `job` is not an integer.
-        ValueError: `timeout` is not a positive number.
+        TypeError: `rank`, `world_size`, `priority` or the id in `job` is not an integer.
+        ValueError: `timeout` is not a positive number, or `priority` is not from 0 to 7.
 
     """
+    priority = checked_priority(priority)
     metrics.serve_from_environment()
     target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
     if timeout is None:
@@ -77,6 +82,7 @@ def connect(
     }
     if target.create:
         request |= {"create": True, "timeout": timeout, "slots": target.slots, "on_failure": target.on_failure}
+        request |= {"priority": priority}
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:

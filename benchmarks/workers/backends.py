@@ -73,6 +73,7 @@ class SwitchMLBackend:
         self.all_reduce = self.communicator.all_reduce
         self.barrier = self.communicator.barrier
         self._gathering: switchml.Communicator | None = None
+        self._urgent: switchml.Communicator | None = None
 
     def prepare(self, tensor: Elements) -> Any:
         """Return the tensor itself, or the same memory as an array of bfloat16."""
@@ -111,6 +112,20 @@ class SwitchMLBackend:
 
         return both
 
+    def urgent(self) -> switchml.Communicator:
+        """Return the communicator of a second job of the same ranks, which has the highest priority."""
+        import switchml
+
+        if self._urgent is None:
+            self._urgent = switchml.connect(
+                job=f"urgent ranks of {self.communicator.name}",
+                rank=self.rank,
+                world_size=self.world_size,
+                create=True,
+                priority=7,
+            )
+        return self._urgent
+
     def broadcast(self, tensor: Any) -> Any:
         """Send the tensor of rank 0 to all ranks."""
         return self.communicator.broadcast(tensor, 0)
@@ -123,8 +138,9 @@ class SwitchMLBackend:
 
     def close(self) -> None:
         """End this rank's part in its jobs."""
-        if self._gathering is not None:
-            self._gathering.close()
+        for communicator in (self._gathering, self._urgent):
+            if communicator is not None:
+                communicator.close()
         self.communicator.close()
 
     def time_python(self, tensor: Vector) -> tuple[float, float, float]:

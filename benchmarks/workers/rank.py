@@ -15,6 +15,8 @@ per line, with one line of JSON:
     queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
     python_cost ELEMENTS CALLS WARM_UP    SwitchML only: also the part of each call outside of native code,
                                           "python_seconds" and "python_cpu_seconds"
+    urgent ELEMENTS BEHIND CALLS WARM_UP  SwitchML only: calls of an urgent job, each while an all-reduce of BEHIND
+                                          elements of the other job is under way; 0 for none
     sparse METHOD ELEMENTS BLOCK DENSITY OVERLAP CALLS WARM_UP
                                           a tensor of which only some blocks have values (METHOD of METHODS in
                                           blocks.py); with sparse calls also "blocks", what the last one has sent
@@ -53,6 +55,11 @@ __all__ = ["main"]
 
 _ALIGNMENT: Final = 64
 """Alignment of a tensor's memory in bytes, as in PyTorch; numpy's memory begins 16 bytes after a page boundary."""
+
+
+_POOLS_BEFORE: Final = 2
+_BEHIND_SECONDS: Final = 60.0
+_STEP_SECONDS: Final = 1e-3
 
 
 def _aligned_vector(elements: int, element_type: str) -> Elements:
@@ -303,6 +310,58 @@ def _sparse(
     return series.run(call, calls, warm_up) | {"blocks": blocks}
 
 
+class Urgent(Series):
+    """A series of calls of an urgent job, during each of which another job reduces `behind`."""
+
+    def __init__(self, backend: SwitchMLBackend, backend_name: str, elements: int, behind: int) -> None:
+        super().__init__(backend, backend_name, elements)
+        self._urgent, self._other = backend.urgent(), backend.communicator
+        self.behind = _aligned_vector(behind, "float32")
+        self._pattern_behind = Pattern(backend.rank, backend.world_size, behind) if behind else None
+
+    def call(self) -> float:
+        """Return the seconds of the urgent call. Raises ValueError if the other one has ended before."""
+        if self._pattern_behind is None:
+            self._urgent.barrier()
+            return self._seconds()
+        # The other call has found its window, and keeps its links busy, when its pool has been used a few times.
+        first = self._other.position + _POOLS_BEFORE * self._other.slots
+        work = self._other.all_reduce(self.behind, async_op=True)
+        deadline = time.monotonic() + _BEHIND_SECONDS
+        while self._other.position < first and not work.is_completed():
+            if time.monotonic() > deadline:
+                raise ValueError(f"the call behind the urgent one did not progress within {_BEHIND_SECONDS:g} s")
+            work.ends_within(_STEP_SECONDS)
+        self._urgent.barrier()
+        seconds = self._seconds()
+        if work.is_completed():
+            raise ValueError("the call behind the urgent one ended first; use a larger --size")
+        work.wait()
+        return seconds
+
+    def _seconds(self) -> float:
+        begin = time.perf_counter()
+        self._urgent.all_reduce(self.tensor)
+        return time.perf_counter() - begin
+
+    def _fill(self, number: int) -> None:
+        super()._fill(number)
+        if self._pattern_behind is not None:
+            self._pattern_behind.fill(self.behind, number)
+
+    def _error(self, number: int) -> float:
+        error = super()._error(number)
+        if self._pattern_behind is None:
+            return error
+        return float(np.maximum(error, self._pattern_behind.largest_error(self.behind, number)))  # also keeps NaN
+
+
+def _urgent(backend: Backend, name: str, elements: int, behind: int, calls: int, warm_up: int) -> dict[str, Any]:
+    assert isinstance(backend, SwitchMLBackend)
+    series = Urgent(backend, name, elements, behind)
+    return series.run(series.call, calls, warm_up)
+
+
 COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
@@ -312,6 +371,7 @@ COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
     "queue": _queue,
     "python_cost": _python_cost,
     "sparse": _sparse,
+    "urgent": _urgent,
 }
 
 

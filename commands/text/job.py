@@ -34,12 +34,16 @@ def _(found: Jobs) -> Iterator[Part]:
     if not found.jobs:
         yield "no jobs" if found.ended else "no live jobs"
         return
-    jobs = table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
+    columns = ("id", "name", "state", "workers", "switch", "slots", "priority", "age", "why")
+    jobs = table(*columns, right=("id", "workers", "priority", "age"))
     for job in found.jobs:
         switches = ", ".join(place.switch for place in job.switches)
         slots = ", ".join(dict.fromkeys(map(_slot_range, job.switches)))
         state = state_text(enum_word(pb.JobState, job.state))
-        jobs.add_row(str(job.id), job.name, state, str(job.workers), switches, slots, age(job.created), job.failure)
+        priority = str(job.priority)
+        jobs.add_row(
+            *(str(job.id), job.name, state, str(job.workers), switches, slots, priority, age(job.created), job.failure)
+        )
     yield jobs
 
 
@@ -81,7 +85,9 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     tree = len(job.switches) > 1
     where = f"a tree of {len(job.switches)} switches" if tree else "".join(place.switch for place in job.switches)
     slots = "".join(f", slots {_slot_range(place)}" for place in job.switches[:1])  # the same on all switches
-    yield f"{job.workers} workers on {where}{slots}, {job.values_per_packet} values a packet, epoch {job.epoch}"
+    yield f"{job.workers} workers on {where}{slots}, {job.values_per_packet} values a packet, epoch {job.epoch}" + (
+        f", priority {job.priority}" if job.priority else ""
+    )
     if tree:
         yield from _tree(job, "", "")
     last = max((rank.position for rank in job.ranks), default=0)
@@ -124,7 +130,9 @@ def _(standing: JobStanding) -> Iterator[Part]:
     job, slowest = standing.job, standing.straggler
     head = Text.assemble((job.name, "bold"), f" (id {job.id})  ", state_text(enum_word(pb.JobState, job.state)))
     policy = enum_word(pb.OnFailure, job.on_failure).lower()
-    yield head.append(f"  {job.workers} ranks, epoch {job.epoch}, on failure {policy}")
+    yield head.append(f"  {job.workers} ranks, epoch {job.epoch}, on failure {policy}").append(
+        f", priority {job.priority}" if job.priority else ""
+    )
     if job.failure:
         yield Text(job.failure, style="red")
     for change in job.changes:

@@ -164,6 +164,7 @@ class Admission:
             switches=places,
             ranks=placement.ranks(),
             on_failure=OnFailure.asked(request.on_failure),
+            priority=request.priority,
             tenant=request.tenant,
             secret=new_secret(),
         )

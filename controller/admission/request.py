@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from switchml.common.names import is_job_name
+from switchml.common.priorities import MAX_PRIORITY
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import InvalidRequest, NoRoom
 from switchml.controller.records import OnFailure
@@ -23,6 +24,7 @@ class JobRequest:
     switch: str = ""
     on_failure: int = OnFailure.ABORT  # or 0, which means the same
     tenant: str = ""
+    priority: int = 0
 
     def validate(self) -> None:
         """Check every value.
@@ -51,6 +53,8 @@ class JobRequest:
             )
         if self.on_failure not in {0, *OnFailure}:
             raise InvalidRequest(f"on_failure is {self.on_failure}; it must be 1 (abort), 2 (shrink) or 3 (restart)")
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            raise InvalidRequest(f"priority is {self.priority}; it must be from 0 to {MAX_PRIORITY} (the most urgent)")
 
 
 def next_job_id(last: int, used: set[int]) -> int:

@@ -107,6 +107,8 @@ class PlacedJob:
             wire_workers=[wire_workers[rank] for rank in ranks] if len(self.switches) > 1 else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
             owned_results=len(self.switches) == 1 and self.switches[0].driver.capabilities.owned_results,
+            priority=job.priority,
+            tenant=job.tenant,
         )
 
     def activation(self) -> pb.ControllerMessage:

@@ -74,6 +74,7 @@ class _Meeting:
         self.world_size = announcement.world_size
         self.slots = announcement.slots
         self.on_failure = OnFailure.asked(announcement.on_failure)
+        self.priority = announcement.priority
         self.ranks: dict[int, _Waiting] = {}
         self.updated = Signal()
 
@@ -232,6 +233,7 @@ class Rendezvous:
                 switch=switches.pop() if len(switches) == 1 else "",
                 on_failure=meeting.on_failure,
                 tenant=meeting.tenant,
+                priority=meeting.priority,
             )
             await self._lifecycle.start(request, placement)
         except ControllerError as error:
@@ -267,7 +269,12 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
     key = announcement.key
     if not (0 < len(key) <= MAX_KEY and key.isprintable()):
         raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
-    JobRequest(announcement.world_size, slots=announcement.slots, on_failure=announcement.on_failure).validate()
+    JobRequest(
+        announcement.world_size,
+        slots=announcement.slots,
+        on_failure=announcement.on_failure,
+        priority=announcement.priority,
+    ).validate()
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
     if not (math.isfinite(announcement.wait_seconds) and announcement.wait_seconds <= MAX_SECONDS):
@@ -300,6 +307,11 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
         return "InvalidRequest", (
             f"rank {rank} at agent {session.name} asks for {asked} on a failure,"
             f" {printed_ranks(sorted(meeting.ranks))} for {others}; set SWITCHML_ON_FAILURE alike for all ranks"
+        )
+    if announcement.priority != meeting.priority:
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} asks for priority {announcement.priority},"
+            f" {printed_ranks(sorted(meeting.ranks))} for {meeting.priority}; give all ranks the same priority"
         )
     return None
 

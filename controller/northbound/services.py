@@ -89,6 +89,7 @@ class JobsService(pb_grpc.JobsServicer):
             slots=request.slots,
             switch=request.switch,
             on_failure=request.on_failure,
+            priority=request.priority,
             tenant=CALLER.get().tenant,
         )
         return job_view(await self._lifecycle.start(asked))

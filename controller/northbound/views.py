@@ -89,6 +89,7 @@ def job_view(job: Job) -> pb.Job:
         generation=job.generation,
         changes=[_change_view(change) for change in job.epoch_changes],
         tenant=job.tenant,
+        priority=job.priority,
     )
 
 

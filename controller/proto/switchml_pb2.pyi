@@ -70,18 +70,20 @@ REVOCATION_REASON_SWITCH_LOST: RevocationReason
 REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch", "on_failure")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
     switch: str
     on_failure: OnFailure
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
+    priority: int
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")
@@ -104,7 +106,7 @@ class ListJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switches", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes", "tenant")
+    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switches", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes", "tenant", "priority")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +131,7 @@ class Job(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     state: JobState
@@ -146,7 +149,8 @@ class Job(_message.Message):
     generation: int
     changes: _containers.RepeatedCompositeFieldContainer[EpochChange]
     tenant: str
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ..., tenant: _Optional[str] = ...) -> None: ...
+    priority: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class JobSwitch(_message.Message):
     __slots__ = ("switch", "epoch", "slot_base", "slots", "group", "upstream")
@@ -447,7 +451,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -468,6 +472,8 @@ class Assignment(_message.Message):
     OPTIONAL_VALUES_FIELD_NUMBER: _ClassVar[int]
     OWNED_RESULTS_FIELD_NUMBER: _ClassVar[int]
     WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -488,7 +494,9 @@ class Assignment(_message.Message):
     optional_values: bool
     owned_results: bool
     wire_workers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ...) -> None: ...
+    priority: int
+    tenant: str
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")
@@ -635,7 +643,7 @@ class Call(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ..., op: _Optional[str] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
-    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure")
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure", "priority")
     ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +651,7 @@ class RankAnnouncement(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     announcement: int
     key: str
     rank: int
@@ -650,7 +659,8 @@ class RankAnnouncement(_message.Message):
     slots: int
     wait_seconds: float
     on_failure: OnFailure
-    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
+    priority: int
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class RankWithdrawal(_message.Message):
     __slots__ = ("announcement",)

@@ -33,7 +33,7 @@ Transition = tuple[JobState | None, JobState, str, float]
 
 _JOB_COLUMNS = (
     "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, in_transition,"
-    " tenant, secret"
+    " tenant, secret, priority"
 )
 _SWITCH_COLUMNS = "switch, epoch, slot_base, slots, multicast_group, upstream"
 _RANK_COLUMNS = (
@@ -149,7 +149,7 @@ class Store:
         with self._transaction() as database:
             values = (
                 *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret),
+                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret, job.priority),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names

@@ -159,4 +159,7 @@ MIGRATIONS = (
     """
     ALTER TABLE jobs RENAME COLUMN changing TO in_transition;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+    """,
 )

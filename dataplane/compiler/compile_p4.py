@@ -2,7 +2,7 @@
 
 Run it as ``python -m switchml.dataplane.compiler.compile_p4 --target bmv2`` or ``tofino`` in the source tree after
 changing a P4 file or constants.toml. The outputs are checked in, so that a switch runs without a P4 compiler;
-``digest.json`` in the same folder tells whether they match the sources. They contain no paths of the machine that
+``digest.json`` in the same folder tells whether they match the programs. They contain no paths of the machine that
 compiled them.
 """
 
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +48,11 @@ COMPILER = "p4c-bm2-ss"
 _HERE = Path(__file__).resolve().parent.parent
 _BUILD = Path("p4") / "build"
 _DIGEST = "digest.json"
-_ENTRY = "v1model/switchml.p4"
-_SOURCES = {"bmv2": "v1model", "tofino": "tna"}
+_ENTRIES = {"bmv2": "v1model/switchml.p4", "tofino": compile_tofino.ENTRY}
+_HEADER = re.compile(r"^#include <(.*)>", re.MULTILINE)
+_CONSTANT = re.compile(r"\bconst [^;=]* (\w+) = [^;]*;\n?")
 
-TARGETS = tuple(_SOURCES)
+TARGETS = tuple(_ENTRIES)
 
 
 class CompileError(Exception):
@@ -66,23 +69,35 @@ class Variant:
 
 VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256))
 
+_VALUES = {"bmv2": [variant.values for variant in VARIANTS], "tofino": [compile_tofino.VALUES]}
+
 
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
-    """Return the SHA-256 (hexadecimal) over names and contents of a target's P4 sources and of constants.toml.
+    """Return the SHA-256 (hexadecimal) of a target's programs as the compiler reads them.
 
-    ``folder`` is the one that holds constants.toml and p4/.
+    These are the preprocessed texts without the constants that they do not use, because constants.p4 is shared with
+    other targets. So it changes only where a program does. ``folder`` is the one that holds p4/.
+
+    Raises:
+        CompileError: cpp is not on PATH, or refused a program.
+
     """
-    p4 = folder / "p4"
-    digest = hashlib.sha256()
-    for path in [
-        folder / "constants.toml",
-        *sorted((p4 / "common").glob("*.p4")),
-        *sorted((p4 / _SOURCES[target]).glob("*.p4")),
-    ]:
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
+    programs = [_preprocessed(folder / "p4" / _ENTRIES[target], values) for values in _VALUES[target]]
+    return digest_of_text("".join(_without_unused_constants(program) for program in programs))
+
+
+def _preprocessed(entry: Path, values: int) -> str:
+    """Return a program without comments, directives and the compiler's own headers."""
+    with tempfile.TemporaryDirectory() as headers:
+        for source in entry.parent.glob("*.p4"):
+            for name in _HEADER.findall(source.read_text(encoding="utf-8")):
+                (Path(headers) / name).touch()
+        return _run("cpp", "-P", "-undef", "-nostdinc", f"-I{headers}", f"-DVALUES={values}", str(entry))
+
+
+def _without_unused_constants(program: str) -> str:
+    uses = Counter(re.findall(r"\w+", program))
+    return _CONSTANT.sub(lambda found: found[0] if uses[found[1]] > 1 else "", program)
 
 
 def digest_of_text(text: str) -> str:
@@ -119,7 +134,7 @@ def _find_stale(target: str, recorded: dict[str, Any], folder: Path) -> list[str
     build = folder / _BUILD
     stale = []
     if recorded["sources"] != digest_of_sources(target, folder):
-        stale.append(f"the P4 sources or constants.toml have changed since they were compiled for {target}")
+        stale.append(f"the P4 program has changed since it was compiled for {target}")
     present = {path.relative_to(build).as_posix() for path in (build / target).glob("*")}
     stale += [f"{name} is not in {_DIGEST}" for name in sorted(present - {*recorded["outputs"]})]
     for name, digest in recorded["outputs"].items():
@@ -164,7 +179,7 @@ def compile_variant(variant: Variant) -> dict[str, str]:
             str(p4info),
             "-o",
             str(config),
-            _ENTRY,
+            _ENTRIES["bmv2"],
         )
         return {
             f"bmv2/{variant.name}.p4info.txtpb": p4info.read_text(encoding="utf-8"),
@@ -203,13 +218,14 @@ def write_outputs(target: str, compiler: str, outputs: Mapping[str, str]) -> lis
 
 
 def _run(*command: str) -> str:
-    """Run the compiler in the P4 folder and return its output (p4c writes even its version to stderr)."""
+    """Run a program in the P4 folder and return its output (p4c writes even its version to stderr)."""
     try:
         done = subprocess.run(command, cwd=_HERE / "p4", capture_output=True, text=True, timeout=600, check=True)
     except FileNotFoundError as error:
-        raise CompileError(f"{COMPILER} is not on PATH: install p4c to compile the P4 program") from error
+        package = "p4c" if command[0] == COMPILER else "g++"
+        raise CompileError(f"{command[0]} is not on PATH: install {package} to compile the P4 program") from error
     except subprocess.CalledProcessError as error:
-        raise CompileError(f"{COMPILER} refused {_ENTRY}:\n{error.stderr}") from error
+        raise CompileError(f"{command[0]} refused {command[-1]}:\n{error.stderr}") from error
     return done.stdout + done.stderr
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "BUDGET",
     "COMPILER",
     "ENTRY",
+    "VALUES",
     "Compilation",
     "TofinoCompileError",
     "check_parser",
@@ -37,7 +38,7 @@ ASSEMBLER = "bfas"
 ENTRY = "tna/switchml.p4"
 BUDGET = "tna/budget.toml"  # both relative to the P4 folder
 
-_VALUES = 64
+VALUES = 64
 _DEVICES = {"tofino": 1, "tofino2": 2}
 _P4 = Path(__file__).parent.parent / "p4"
 _SECONDS = 3600  # for a busy machine; an idle one needs less than a minute
@@ -78,7 +79,7 @@ def compile_tofino(device: str = "tofino") -> Compilation:
         TofinoCompileError: a program is not on PATH, or refused the source.
 
     """
-    options = [f"-DVALUES={_VALUES}"]
+    options = [f"-DVALUES={VALUES}"]
     try:
         model = compile_ir(_P4, ENTRY, options)
         source = preprocessed(_P4, ENTRY, [*options, "-U__TARGET_TOFINO__", f"-D__TARGET_TOFINO__={_DEVICES[device]}"])

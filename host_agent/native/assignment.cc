@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "native/runtime/precedence.h"
 #include "native/wire/constants.h"
 
 namespace switchml::agent {
@@ -23,6 +24,7 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.worker <= assignment.rank, "worker must not be above rank");
   require(assignment.worker < wire::protocol::max_workers, "a switch tells only senders 0..63 apart");
   require(assignment.workers == 0 || assignment.worker < assignment.workers, "worker must be below workers");
+  require(assignment.priority < runtime::Precedence::kPriorities, "priority must be 0..7");
   require(assignment.epoch != 0, "epoch must not be 0");
   return assignment;
 }

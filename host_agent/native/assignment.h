@@ -29,6 +29,9 @@ struct RankAssignment {
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch
   // Above the `worker` of all ranks of the job at this agent; 0: the world size.
   uint32_t workers = 0;
+  // Among the jobs of one tenant at this agent, those with the highest priority send first.
+  uint8_t priority = 0;
+  uint64_t tenant = 0;  // 0: none
 };
 
 // Returns `assignment`. Throws std::invalid_argument if a value is out of range.

@@ -17,7 +17,7 @@ namespace switchml::agent {
 class DataThread {
  public:
   using Peers = std::vector<std::unique_ptr<DataThread>>;
-  using JobKey = uint64_t;
+  using JobKey = uint64_t;  // jobs are served in the order of their keys
 
   // The thread is one of `peers`. Its jobs use `link`, unless that is null. Both must outlive the thread. Throws
   // std::system_error.

@@ -14,13 +14,15 @@
 namespace switchml::agent {
 
 JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads,
-                   std::unique_ptr<JobTransport> transport, uint8_t* results)
+                   std::unique_ptr<JobTransport> transport, uint8_t* results,
+                   std::shared_ptr<runtime::Precedence> precedence)
     : assignment_(assignment),
       thread_(thread),
       threads_(threads),
       transport_(std::move(transport)),
       switch_endpoint_(net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
-      results_(results) {}
+      results_(results),
+      place_(std::move(precedence), assignment.priority) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
   ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, threads_, channel));
@@ -125,9 +127,11 @@ bool JobRanks::take_submissions(uint64_t* others) {
 
 void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
   const runtime::Stopwatch sending;
+  const bool held_back = place_.held_back();
   for (const auto& rank : ranks_) {
-    rank->transmit(batch, now);
+    rank->transmit(batch, now, held_back);
   }
+  place_.hold(std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->is_urgent(); }));
   if (!batch.empty()) {
     transport_->send(&batch);
     const uint64_t each = sending.nanoseconds() / ranks_.size();

@@ -13,6 +13,7 @@
 #include "host_agent/native/rank_sender.h"
 #include "host_agent/native/transport.h"
 #include "native/net/udp_batch.h"
+#include "native/runtime/precedence.h"
 
 namespace switchml::agent {
 
@@ -29,9 +30,10 @@ struct StrayDatagram {
 class JobRanks {
  public:
   // `assignment` is that of any of the ranks. `thread` of `threads` serves the slots that belong to it, and their
-  // results come over `transport`; `results` has one buffer per slot, which all ranks read.
+  // results come over `transport`; `results` has one buffer per slot, which all ranks read. `precedence` is that of the
+  // job's tenant.
   JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, std::unique_ptr<JobTransport> transport,
-           uint8_t* results);
+           uint8_t* results, std::shared_ptr<runtime::Precedence> precedence);
 
   JobTransport& transport() const { return *transport_; }
 
@@ -53,7 +55,7 @@ class JobRanks {
   // Takes the submissions of the processes; for ranks whose home is this thread, also those for other threads, which it
   // adds to `others` as bits. Returns whether there were any for this thread.
   bool take_submissions(uint64_t* others);
-  // Sends contributions and retransmissions that are due.
+  // Sends contributions and retransmissions that are due: little of them while a more urgent job of the tenant sends.
   void transmit(net::SendBatch& batch, Clock::time_point now);
   // Passes the results since the last call to the processes.
   void publish(bool nothing_left);
@@ -77,6 +79,7 @@ class JobRanks {
   std::unique_ptr<JobTransport> transport_;
   sockaddr_in switch_endpoint_;
   uint8_t* results_;
+  runtime::Precedence::Place place_;
   std::vector<std::unique_ptr<RankSender>> ranks_;
 };
 

@@ -222,16 +222,24 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_links(const RankAssi
   return transports;
 }
 
+DataThread::JobKey PacketPath::new_key(const RankAssignment& assignment) {
+  constexpr unsigned kNumberBits = 56;
+  const DataThread::JobKey less_urgent = runtime::Precedence::kPriorities - assignment.priority;
+  return less_urgent << kNumberBits | ++jobs_opened_;
+}
+
 void PacketPath::open_job(const RankAssignment& assignment, Job* job) {
-  job->key = next_job_++;
+  job->key = new_key(assignment);
   job->results =
       channel::SharedMemory("switchml-results", channel::Channel::result_bytes(assignment.slots, assignment.values),
                             channel::SharedMemory::Others::may_read);
   const auto count = static_cast<unsigned>(threads_.size());
   auto transports = open_transports(assignment, &job->udp_port);
+  const auto precedence = precedences_.of(assignment.tenant);
   for (unsigned index = 0; index < count; ++index) {
-    threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count,
-                                                                  std::move(transports[index]), job->results.data()));
+    threads_[index]->add_job(job->key,
+                             std::make_unique<JobRanks>(assignment, index, count, std::move(transports[index]),
+                                                        job->results.data(), precedence));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
 #include "native/channel/shared_memory.h"
+#include "native/runtime/precedence.h"
 
 namespace switchml::agent {
 
@@ -60,6 +61,8 @@ class PacketPath {
   std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
   std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
                                                         uint16_t* udp_port);
+  // Returns a key for a new job: a lower one for a more urgent job, so that threads serve it before others.
+  DataThread::JobKey new_key(const RankAssignment& assignment);
   // Gives every thread its part of a job.
   void open_job(const RankAssignment& assignment, Job* job);
   void add_rank(const RankAssignment& assignment, Job* job);
@@ -79,7 +82,8 @@ class PacketPath {
   DataThread::Peers threads_;
   uint32_t slot_uses_;
   std::map<JobName, Job> jobs_;  // guarded by operations_
-  DataThread::JobKey next_job_ = 1;
+  DataThread::JobKey jobs_opened_ = 0;
+  runtime::TenantPrecedences precedences_;  // guarded by operations_
 };
 
 }  // namespace switchml::agent

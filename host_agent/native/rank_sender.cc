@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "native/runtime/precedence.h"
 #include "native/wire/slot_blocks.h"
 
 namespace switchml::agent {
@@ -87,19 +88,19 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
   path_.sent_bytes += bytes;
 }
 
-void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::transmit(net::SendBatch& batch, Clock::time_point now, bool held_back) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
   window_.end_batch(now);
   fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
-  send_window(batch, now);
+  send_window(batch, now, held_back ? runtime::Precedence::kHeldBackWindow : window_.size());
 }
 
-void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::send_window(net::SendBatch& batch, Clock::time_point now, uint32_t window) {
   uint32_t group = 0;
-  while (const auto next = slots_.send_next(window_.size())) {
+  while (const auto next = slots_.send_next(window)) {
     const auto slot = static_cast<uint16_t>(*next);
     const uint32_t group_of_slot = slots_.ticket(slot).position / kSortedTogether;
     if (std::exchange(group, group_of_slot) != group_of_slot) {

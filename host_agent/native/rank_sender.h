@@ -51,9 +51,14 @@ class RankSender {
   void take_result(const TakenResult& result, Clock::time_point now);
   // Counts a packet that is not the result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
-  // Queues the contributions that the window allows, and due retransmissions. The caller must send `batch` before it
-  // calls another function.
-  void transmit(net::SendBatch& batch, Clock::time_point now);
+  // Queues the contributions that the window allows, or the least if the job is `held_back`, and due retransmissions.
+  // The caller must send `batch` before it calls another function.
+  void transmit(net::SendBatch& batch, Clock::time_point now, bool held_back = false);
+  // Returns whether less urgent jobs must wait: this one has something to send or in flight, and its results come.
+  // After a timeout it probably waits for another rank, which may wait for one of the other jobs.
+  bool is_urgent() const {
+    return !slots_.frozen() && timeouts_ == 0 && (slots_.queued() != 0 || slots_.in_flight() != 0);
+  }
   // Passes the results since the last call to the process, and wakes it if it waits for this number, or if there is
   // `nothing_left` to do. Publishes the status; `gso_batch_size` is that of the transport.
   void publish(bool nothing_left, uint64_t gso_batch_size);
@@ -106,7 +111,7 @@ class RankSender {
   }
   uint16_t slot_of(uint32_t position) const { return static_cast<uint16_t>(position % assignment_.slots); }
   // Sends packets with values before those without: packets of one size in a row share a system call.
-  void send_window(net::SendBatch& batch, Clock::time_point now);
+  void send_window(net::SendBatch& batch, Clock::time_point now, uint32_t window);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
   void fast_retransmit(net::SendBatch& batch, Clock::time_point now);

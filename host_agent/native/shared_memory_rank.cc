@@ -168,7 +168,9 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     static_cast<uint8_t>(workers),
                                     assignment.secret,
                                     assignment.optional_values ? 1U : 0U,
-                                    assignment.owned_results ? 1U : 0U};
+                                    assignment.owned_results ? 1U : 0U,
+                                    assignment.priority,
+                                    assignment.tenant};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;

@@ -15,7 +15,7 @@
 namespace switchml::channel {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523035;  // "SWMLSR05"
+  static constexpr uint64_t kMagic = 0x53574D4C53523036;  // "SWMLSR06"
   static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -36,6 +36,8 @@ struct ShmRequest {
   uint32_t secret;
   uint32_t optional_values;  // 0 or 1; as in Geometry
   uint32_t owned_results;    // the same
+  uint32_t priority;         // among the jobs of the tenant
+  uint64_t tenant;
 };
 
 struct ShmAnswer {

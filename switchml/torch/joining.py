@@ -21,7 +21,7 @@ from switchml.environment import find_target, job_of_launch
 from switchml.errors import ConnectError, SwitchMLError
 from switchml.torch.paths import Link, Medium
 
-__all__ = ["Group", "NotJoined", "RanksAbsent", "join"]
+__all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
 
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
 _START_SECONDS: Final = 30.0  # for the agent and the controller to answer; all ranks are already connecting then
@@ -65,8 +65,12 @@ class RanksAbsent(SwitchMLError):
         self.ranks = ranks
 
 
-def join(group: Group) -> tuple[Communicator, Link]:
-    """Attach this rank to the job of `group`, which begins when all ranks have come.
+class RanksDisagree(SwitchMLError):
+    """Ranks of a group gave it different options, so there is no fallback; all of them raise this error."""
+
+
+def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
+    """Attach this rank to the job of `group`, which begins when all ranks have come and has this priority.
 
     Returns:
         The communicator, and what all ranks have in common on their ways to the switch.
@@ -76,14 +80,20 @@ def join(group: Group) -> tuple[Communicator, Link]:
 
     Raises:
         NotJoined: at least one rank could not join. All ranks raise it, with the reasons of each that could not.
+        RanksDisagree: the ranks have different priorities.
         RanksAbsent: some ranks had not come when the group's timeout was over.
 
     """
     # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
-    _agree(group, "agent", _agent_problem(group))
+    asked = [facts["priority"] for facts in _agree(group, "agent", _agent_problem(group), {"priority": priority})]
+    if len(set(asked)) > 1:
+        raise RanksDisagree(
+            f"the ranks of {group} ask for different priorities: {', '.join(map(str, asked))}, in the order of the"
+            " ranks; give the same pg_options to all of them"
+        )
     communicator, problem = None, ""
     try:
-        communicator = _connect(group)
+        communicator = _connect(group, priority)
     except ConnectError as error:
         problem = str(error)
     try:
@@ -141,7 +151,7 @@ def _agent_problem(group: Group) -> str:
 _launched_job_used = False
 
 
-def _connect(group: Group) -> Communicator:
+def _connect(group: Group, priority: int) -> Communicator:
     global _launched_job_used
     seconds = min(group.timeout.total_seconds(), _START_SECONDS)
     launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
@@ -154,13 +164,25 @@ def _connect(group: Group) -> Communicator:
                 f"job {launched} was started with --on-failure {comm.failure_policy}, and a process group of PyTorch"
                 " cannot change its ranks: start it without, and let torchrun restart the program"
             )
+        if priority not in (0, comm.priority):
+            comm.close()
+            raise ConnectError(
+                f"job {launched} has priority {comm.priority}, and the default group asks for priority {priority}:"
+                f" start the job with --priority {priority}"
+            )
         return comm
     if group.rank == 0:
         address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
         group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
     key = group.store.get("key").decode()
     return switchml.connect(
-        job=key, rank=group.rank, world_size=group.size, create=True, timeout=seconds, on_failure="abort"
+        job=key,
+        rank=group.rank,
+        world_size=group.size,
+        create=True,
+        timeout=seconds,
+        on_failure="abort",
+        priority=priority,
     )
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from switchml.arguments import whole_number
+from switchml.arguments import checked_priority, whole_number
 from switchml.calls import FORMS, Sparse
 from switchml.lanes import ROUNDINGS, Rounding
 
@@ -32,10 +32,12 @@ class Options:
         sparse: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with ``sparse=True``;
             "auto": where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse
             tensors (torch.sparse_coo) are all-reduced in the network in any case.
+        priority: from 0 to 7. Where groups share links, or the memory of a switch, those with the highest priority
+            send first. Under `switchml-ctl job start` the default group has the job's --priority.
 
     Raises:
         ValueError: a value is not one of those.
-        TypeError: `wire` or `seed` is a number, but not an integer.
+        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one.
 
     """
 
@@ -45,6 +47,7 @@ class Options:
     rounding: Rounding = "nearest"
     seed: int = 0
     sparse: Sparse = False
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo", "gloo-exact"):
@@ -59,6 +62,7 @@ class Options:
             raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
         if self.sparse not in FORMS:
             raise ValueError(f'sparse is {self.sparse!r}; it must be False, True or "auto"')
+        checked_priority(self.priority)
 
 
 _FALLBACKS: Final[dict[str, object]] = {"": None, "none": None, "gloo": "gloo", "gloo-exact": "gloo-exact"}
@@ -73,6 +77,7 @@ def configure(
     rounding: Rounding | None = None,
     seed: int | None = None,
     sparse: Sparse | None = None,
+    priority: int | None = None,
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
@@ -87,19 +92,21 @@ def configure(
         rounding: see `Options`; unchanged if omitted.
         seed: see `Options`; unchanged if omitted.
         sparse: see `Options`; unchanged if omitted.
+        priority: see `Options`; unchanged if omitted.
 
     Returns:
         The options that are in effect now.
 
     Raises:
         ValueError: a value is not one of those listed in `Options`.
-        TypeError: `wire` or `seed` is a number, but not an integer.
+        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one.
 
     """
     chosen: dict[str, object] = {}
     if fallback != "unset":
         chosen["fallback"] = fallback
     given = {"stage_cuda": stage_cuda, "wire": wire, "rounding": rounding, "seed": seed, "sparse": sparse}
+    given |= {"priority": priority}
     chosen |= {name: value for name, value in given.items() if value is not None}
     Options(**chosen)  # type: ignore[arg-type]
     _configured.update(chosen)

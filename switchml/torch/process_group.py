@@ -127,6 +127,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 self._options.fallback,
                 partial(make_gloo, "network-gloo/"),
                 _link,
+                self._options.priority,
             )
             if group.is_default:  # other groups join with their first collective in the network
                 _remember_default(self._queue)

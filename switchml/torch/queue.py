@@ -36,7 +36,7 @@ from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.exact_network import ExactNetwork, Job
-from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
+from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.long_sums import LongSums
 from switchml.torch.options import Fallback
@@ -57,7 +57,12 @@ class NetworkQueue:
     """The network collectives of one process group. Any thread may call `submit`, in the same order on all ranks."""
 
     def __init__(
-        self, group: Group, fallback: Fallback, make_gloo: Callable[[], Any], default_link: Callable[[], Link]
+        self,
+        group: Group,
+        fallback: Fallback,
+        make_gloo: Callable[[], Any],
+        default_link: Callable[[], Link],
+        priority: int = 0,
     ) -> None:
         """Make a queue that joins the network with its first collective, or with `join`.
 
@@ -66,9 +71,11 @@ class NetworkQueue:
             fallback: continue over Gloo if the network is lost.
             make_gloo: makes a Gloo group for this queue only; all ranks call it at the same point.
             default_link: returns the link of the default group.
+            priority: of the group's job.
 
         """
         self._group = group
+        self._priority = priority
         self._fallback = fallback is not None
         self._fallback_is_exact = fallback == "gloo-exact" and group.size <= MAX_WORLD_SIZE
         self._make_gloo = make_gloo
@@ -243,8 +250,8 @@ class NetworkQueue:
     def _establish(self, required: bool) -> None:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
-            comm, self._link = join(self._group)
-        except RanksAbsent as error:
+            comm, self._link = join(self._group, self._priority)
+        except (RanksAbsent, RanksDisagree) as error:
             raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:

@@ -126,3 +126,20 @@ def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
     assert 3 << 20 <= rows["udp", 1 << 20]["link_bytes"] < 6 << 20
     assert set(result["missing"]) == {"gloo"}
     assert not run_directory_of(ctl).exists()
+
+
+@needs_namespaces
+def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl) -> None:
+    size, rate = 16 << 20, 100_000_000
+    one_turn = ("--link", "100mbit", "--workers", "2", "--repetitions", "1", "--size", "16MiB")
+    links, memory = ctl.json("bench", "links", *one_turn, "--urgent", "256KiB")["rows"]
+    assert (links["system"], links["rate"], links["workers"], links["calls"]) == ("udp", rate, 2, 1)
+    assert (memory["system"], memory["rate"]) == ("shm", 0)
+    assert links["bound"] == pytest.approx(8 * (256 << 10) / rate)
+    assert links["ratio"] == pytest.approx(links["behind"] / links["alone"])
+    # The large call takes longer than its size at the link's rate, of which the urgent one saw little.
+    assert 0.6 * links["bound"] < links["behind"] < 0.25 * (8 * size / rate)
+    assert (
+        "--urgent measures all-reduces"
+        in ctl.run("bench", "links", *one_turn, "--urgent", "1MiB", "--collective", "broadcast", status=2).stderr
+    )

@@ -36,11 +36,14 @@ struct Bench {
   channel::SharedMemory results{"fuzz-results", channel::Channel::result_bytes(kSlots, kValues),
                                 channel::SharedMemory::Others::may_read};
   agent::RankChannel channel{assignment, results.data(), 1};
-  agent::JobRanks ranks{assignment, 0, 1,
+  agent::JobRanks ranks{assignment,
+                        0,
+                        1,
                         std::make_unique<agent::UdpTransport>(
                             std::move(own), std::nullopt, net::ipv4_endpoint(0x7F000001, the_switch.port()),
                             wire::protocol::header_bytes + kValues * sizeof(uint32_t)),
-                        results.data()};
+                        results.data(),
+                        std::make_shared<runtime::Precedence>()};
   channel::SharedMemory memory = map(&channel);
   channel::Channel process{memory.data(), kSlots, kValues, results.data()};
   uint32_t submitted = 0;

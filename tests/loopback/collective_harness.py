@@ -117,7 +117,9 @@ class Fabric:
     def agent_of(self, rank: int) -> Agent:
         return self.agents[rank % len(self.agents)]
 
-    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1, multicast: str = "") -> None:
+    def add_job(
+        self, job: int, world_size: int, slots: int = 64, epoch: int = 1, multicast: str = "", priority: int = 0
+    ) -> None:
         """Open the ranks, install the tables, activate. Results go to the IPv4 group `multicast`, if given."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
@@ -138,6 +140,7 @@ class Fabric:
                 multicast_address=multicast,
                 optional_values=self.optional_values,
                 owned_results=self.owned_results,
+                priority=priority,
             )
             ready = self.wait(agent.jobs.open(assignment))
             for endpoint in ready.endpoints:

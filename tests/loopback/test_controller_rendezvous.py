@@ -51,9 +51,18 @@ class Agent(ScriptedAgent):
         self.numbers = itertools.count(1)
         self.switch = self.switch or "s1"
 
-    def announce(self, rank: int, world_size: int = 2, key: str = "k", seconds: float = 20.0, slots: int = 0) -> int:
+    def announce(
+        self,
+        rank: int,
+        world_size: int = 2,
+        key: str = "k",
+        seconds: float = 20.0,
+        slots: int = 0,
+        priority: int = 0,
+    ) -> int:
         number = next(self.numbers)
-        self.announce_as(number, rank=rank, world_size=world_size, key=key, wait_seconds=seconds, slots=slots)
+        fields: dict[str, object] = {"rank": rank, "world_size": world_size, "key": key, "slots": slots}
+        self.announce_as(number, **fields, wait_seconds=seconds, priority=priority)
         return number
 
     def announce_as(self, number: int, **fields: object) -> None:
@@ -91,14 +100,15 @@ def live_job(client: ControllerClient, key: str = "k") -> pb.Job:
 
 def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
     first, second = agents
-    numbers = [first.announce(2, 3, "run/7", slots=64), first.announce(0, 3, "run/7", slots=64)]
+    numbers = [first.announce(rank, 3, "run/7", slots=64, priority=4) for rank in (2, 0)]
     assert not client.list_jobs()
-    other = second.announce(1, 3, "run/7", slots=64)
+    other = second.announce(1, 3, "run/7", slots=64, priority=4)
     job = live_job(client, "run/7")
     assert job.name.startswith("run-7-")
     assert (job.state, job.workers) == (pb.JOB_STATE_READY, 3)
     assert [(place.switch, place.slots) for place in job.switches] == [("s1", 64)]
     assert [rank.agent for rank in job.ranks] == ["a1", "a2", "a1"]
+    assert (job.priority, first.wait_for("assignment").priority) == (4, 4)
     mine, theirs = first.wait_for("assignment"), second.wait_for("assignment")
     assert (list(mine.ranks), list(mine.announcements)) == ([0, 2], numbers[::-1])
     assert (list(theirs.ranks), list(theirs.announcements)) == ([1], [other])
@@ -134,6 +144,7 @@ def test_at_the_deadline_all_who_wait_are_told_who_is_missing(
         ({"world_size": 4}, "WrongWorldSize", "says that the job has 4 ranks, ranks 0, 1 said 3"),
         ({"rank": 1}, "RankTaken", "two processes are rank 1, at agent a1 and at agent a2"),
         ({"slots": 64}, "InvalidRequest", "asks for 64 slots, ranks 0, 1 for 0"),
+        ({"priority": 3}, "InvalidRequest", "asks for priority 3, ranks 0, 1 for 0; give all ranks the same priority"),
     ],
 )
 def test_ranks_that_do_not_go_together(
@@ -163,6 +174,7 @@ def test_ranks_that_do_not_go_together(
         ({"world_size": 0}, "1 to 4096 workers"),
         ({"world_size": 4097}, "1 to 4096 workers"),
         ({"slots": 3}, "power of two"),
+        ({"priority": 8}, "from 0 to 7"),
         ({"wait_seconds": float("nan")}, "waits at most"),
         ({"wait_seconds": float("inf")}, "waits at most"),
         ({"wait_seconds": 1e6}, "waits at most"),

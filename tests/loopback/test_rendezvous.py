@@ -39,9 +39,17 @@ class Fabric:
         with (directory / f"agent-{number}.log").open("w") as log:
             return subprocess.Popen([sys.executable, "-m", "switchml.host_agent.daemon", *arguments], stderr=log)
 
-    def connect(self, rank: int, size: int, key: str, agent: int, timeout: float = DEADLINE) -> switchml.Communicator:
+    def connect(
+        self, rank: int, size: int, key: str, agent: int, timeout: float = DEADLINE, priority: int = 0
+    ) -> switchml.Communicator:
         return switchml.connect(
-            agent=self.sockets[agent], job=key, rank=rank, world_size=size, create=True, timeout=timeout
+            agent=self.sockets[agent],
+            job=key,
+            rank=rank,
+            world_size=size,
+            create=True,
+            timeout=timeout,
+            priority=priority,
         )
 
     def restart_controller(self) -> None:
@@ -185,6 +193,27 @@ def test_a_controller_that_is_restarted_hears_again_of_those_who_wait(fabric: Fa
             barrier.start()
             second.barrier()
             barrier.join(DEADLINE)
+
+
+def test_a_job_has_the_priority_that_its_ranks_ask_for(fabric: Fabric) -> None:
+    def run(rank: int) -> int:
+        with fabric.connect(rank, 2, "urgent", rank, priority=5) as comm:
+            assert fabric.client.get_job(comm.name).priority == 5
+            comm.barrier()
+            return comm.priority
+
+    def refused(rank: int) -> str:
+        with pytest.raises(switchml.ConnectError, match="give all ranks the same priority") as raised:
+            fabric.connect(rank, 2, "urgent", rank, priority=rank)
+        return raised.value.reason
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(run, range(2))) == [5, 5]
+        assert list(threads.map(refused, range(2))) == ["InvalidRequest"] * 2
+    with pytest.raises(ValueError, match="priority is 8; it must be from 0 to 7"):
+        fabric.connect(0, 2, "urgent", 0, priority=8)
+    with pytest.raises(TypeError, match=r"priority is 0\.5"):
+        fabric.connect(0, 2, "urgent", 0, priority=0.5)  # type: ignore[arg-type]
 
 
 def test_what_is_wrong_reaches_every_rank(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,12 +149,48 @@ def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         switchml.torch.Options(seed=-1)
     with pytest.raises(TypeError, match=r"seed is 0\.5, a float; it must be an integer"):
         switchml.torch.configure(seed=0.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="priority is 8; it must be from 0 to 7"):
+        switchml.torch.Options(priority=8)
+    with pytest.raises(TypeError, match="priority is True, a bool"):
+        switchml.torch.configure(priority=True)
     monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "nccl")
     with pytest.raises(ValueError, match=r"SWITCHML_TORCH_FALLBACK.*gloo"):
         switchml.torch.current_options()
     monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "gloo")
     monkeypatch.setenv("SWITCHML_STAGE_CUDA", "1")
     assert switchml.torch.current_options() == switchml.torch.Options("gloo", True)
+
+
+def urgent_and_other_sums(rank: int) -> str:
+    """Let an urgent group and another one of the same ranks reduce at the same time."""
+    urgent = dist.new_group(pg_options=switchml.torch.Options(priority=7))
+    other = dist.new_group()
+    for _ in range(3):
+        large, small = torch.full((1 << 20,), rank + 1.0), torch.full((1000,), rank + 1.0)
+        work = dist.all_reduce(large, group=other, async_op=True)
+        dist.all_reduce(small, group=urgent)
+        work.wait()
+        assert large.eq(3.0).all()
+        assert small.eq(3.0).all()
+    assert urgent.job != other.job
+    dist.barrier()
+    return urgent.job
+
+
+def test_a_group_may_be_urgent(ranks: Ranks, fabric: Ctl) -> None:
+    job = ranks.run(2, urgent_and_other_sums)[0]
+    assert fabric.json("job", "show", job)["priority"] == 7
+
+
+def priorities_that_differ(rank: int) -> None:
+    group = dist.new_group(pg_options=switchml.torch.Options(priority=rank))
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match="ask for different priorities: 0, 1, in") as raised:
+        dist.all_reduce(torch.ones(4), group=group)
+    assert raised.value.reason == "RanksDisagree"
+
+
+def test_ranks_with_different_priorities_are_told_so(ranks: Ranks) -> None:
+    ranks.run(2, priorities_that_differ)
 
 
 def test_ctl_lists_the_jobs(ranks: Ranks, fabric: Ctl) -> None:

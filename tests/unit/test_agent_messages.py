@@ -23,6 +23,9 @@ def test_messages_that_are_right() -> None:
     assert parse(json.dumps({**ATTACH, "create": False, "timeout": -1}).encode()) == Attach("0.1.0", "j", 3, 8, 17)
     created = parse(json.dumps({**CREATE, "job": "k" * 200}).encode())
     assert created == Attach("0.1.0", "k" * 200, 3, 8, 17, create=True, timeout=30.0, slots=64)
+    urgent = parse(json.dumps({**CREATE, "priority": 7}).encode())
+    assert isinstance(urgent, Attach)
+    assert urgent.priority == 7
     assert parse(b'{"type": "close"}') == Close()
     assert parse(b'{"type": "close", "loss": "why"}') == Close("why")
     assert parse(b'{"type": "missing"}') == Missing()
@@ -81,6 +84,10 @@ def test_one_wrong_field_never_makes_a_wrong_message(change: tuple[str, object])
         {"on_failure": "retry"},
         {"on_failure": ["abort"]},
         {"on_failure": {}},
+        {"priority": 8},
+        {"priority": -1},
+        {"priority": "7"},
+        {"priority": None},
     ],
 )
 def test_wrong_fields_of_a_rank_that_waits_for_others(change: dict[str, object]) -> None:

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_job_comes_back_as_it_was_written(path: Path):
-    written = job()
+    written = job(priority=5)
     written.ranks[1].counters = pb.RankCounters(sent=7, round_trip_seconds=0.5)
     store = Store(path)
     store.create_job(written)
@@ -217,6 +217,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
     store = Store(path)
     [old] = store.live_jobs()
     assert (old.name, old.on_failure, old.generation, old.epoch_changes) == ("old", OnFailure.ABORT, 0, [])
+    assert old.priority == 0
     assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
     store.close()
     with sqlite3.connect(path) as database:

@@ -46,22 +46,24 @@ def test_build_is_fresh() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "stale_targets"),
+    ("name", "old", "new", "stale_targets"),
     [
-        ("constants.toml", TARGETS),
-        ("p4/common/constants.p4", TARGETS),
-        ("p4/common/parser.p4", TARGETS),
-        ("p4/v1model/switchml.p4", ["bmv2"]),
-        ("p4/tna/switchml.p4", ["tofino"]),
+        ("common/constants.p4", "FORMAT_INT32 = 1", "FORMAT_INT32 = 3", TARGETS),
+        ("common/parser.p4", "hdr.udp.length", "hdr.udp.checksum", TARGETS),
+        ("v1model/slot_next.p4", "// SlotNext holds", "// It holds", []),
+        ("v1model/slot_next.p4", "stored < packet", "stored <= packet", ["bmv2"]),
+        ("tna/slot_next.p4", "min(", "max(", ["tofino"]),
+        ("common/constants.p4", "#define", "const bit<8> UNUSED = 1; // not in any program\n#define", []),
     ],
 )
-def test_changed_source_is_noticed(folder: Path, name: str, stale_targets: Sequence[str]) -> None:
+def test_changed_program_is_noticed(folder: Path, name: str, old: str, new: str, stale_targets: Sequence[str]) -> None:
     assert all(digest_of_sources(target, folder) == digest_of_sources(target) for target in TARGETS)
-    with (folder / name).open("a") as source:
-        source.write("\n")
+    source = folder / "p4" / name
+    text = source.read_text()
+    assert old in text
+    source.write_text(text.replace(old, new))
     assert find_stale(folder) == [
-        f"the P4 sources or constants.toml have changed since they were compiled for {target}"
-        for target in stale_targets
+        f"the P4 program has changed since it was compiled for {target}" for target in stale_targets
     ]
 
 

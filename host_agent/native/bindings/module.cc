@@ -66,11 +66,14 @@ RankAssignment assignment_of(const std::string& address, const std::string& swit
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
                    uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
-                   bool owned_results, const std::string& multicast_address, const std::optional<uint64_t>& worker) {
+                   bool owned_results, const std::string& multicast_address, const std::optional<uint64_t>& worker,
+                   uint64_t priority, uint64_t tenant) {
   RankAssignment assignment =
       assignment_of(address, switch_address, switch_udp_port, job, rank, worker.value_or(rank), epoch, world_size,
                     slot_base, slots, values, secret, optional_values, owned_results);
   assignment.multicast_address = multicast_address;
+  assignment.priority = narrow<uint8_t>(priority, "priority");
+  assignment.tenant = tenant;
   const nb::gil_scoped_release release;
   return engine.open_rank(assignment);
 }
@@ -78,10 +81,12 @@ uint64_t open_rank(Engine& engine, const std::string& address, const std::string
 uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
                        uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values,
                        uint64_t secret, bool optional_values, bool owned_results, const std::optional<uint64_t>& worker,
-                       uint64_t workers) {
+                       uint64_t workers, uint64_t priority, uint64_t tenant) {
   RankAssignment assignment = assignment_of(address, "", 0, job, rank, worker.value_or(rank), epoch, world_size,
                                             slot_base, slots, values, secret, optional_values, owned_results);
   assignment.workers = narrow<uint32_t>(workers, "workers");
+  assignment.priority = narrow<uint8_t>(priority, "priority");
+  assignment.tenant = tenant;
   const nb::gil_scoped_release release;
   return engine.open_shm_rank(path, assignment);
 }
@@ -232,18 +237,21 @@ NB_MODULE(_engine, module) {
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
            nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("optional_values") = false,
            nb::arg("owned_results") = false, nb::arg("multicast_address") = "", nb::arg("worker") = nb::none(),
+           nb::arg("priority") = 0, nb::arg("tenant") = 0,
            "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.\n\n"
            "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
            "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
-           "`owned_results`: they send values that only one rank reads to this rank alone.")
-      .def(
-          "open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
-          nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
-          nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
-          nb::arg("worker") = nb::none(), nb::arg("workers") = 0,
-          "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
-          "`worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.\n\n"
-          "Raises OSError if no switch answers there, and ValueError if it refuses.")
+           "`owned_results`: they send values that only one rank reads to this rank alone.\n"
+           "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
+           "`tenant`: a number for the owner of the job.")
+      .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
+           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
+           nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
+           nb::arg("worker") = nb::none(), nb::arg("workers") = 0, nb::arg("priority") = 0, nb::arg("tenant") = 0,
+           "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
+           "`worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.\n"
+           "`priority` and `tenant`: as for open_rank, among the ranks that share memory with the switch.\n\n"
+           "Raises OSError if no switch answers there, and ValueError if it refuses.")
       .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
            "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "
            "shares\nmemory, the number of its connection.")

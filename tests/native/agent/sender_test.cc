@@ -146,11 +146,15 @@ class Process {
 
 class Sender : public testing::Test {
  protected:
-  explicit Sender(unsigned threads = 1, uint32_t values = kValues) : threads_(threads), values_(values) {
+  explicit Sender(unsigned threads = 1, uint32_t values = kValues, unsigned priority = 0,
+                  std::shared_ptr<runtime::Precedence> precedence = std::make_shared<runtime::Precedence>())
+      : threads_(threads), values_(values) {
     auto transport = std::make_unique<FakeTransport>();
     network_ = transport.get();
-    const RankAssignment first = assignment(0, 2, values);
-    ranks_ = std::make_unique<JobRanks>(first, 0, threads, std::move(transport), results_.data());
+    RankAssignment first = assignment(0, 2, values);
+    first.priority = static_cast<uint8_t>(priority);
+    ranks_ =
+        std::make_unique<JobRanks>(first, 0, threads, std::move(transport), results_.data(), std::move(precedence));
     process_ = add_rank(first);
   }
 
@@ -913,6 +917,163 @@ TEST_F(Sender, ProfileHasBytesAndRoundTrips) {
       std::accumulate(profile.round_trips_by_duration.begin(), profile.round_trips_by_duration.end(), uint64_t{0}), 1U);
 }
 
+// Two jobs of one tenant at one agent, whose data thread serves the urgent one first.
+class TwoJobs : public testing::Test {
+ protected:
+  class Job : public Sender {
+   public:
+    Job(unsigned priority, std::shared_ptr<runtime::Precedence> precedence)
+        : Sender(1, kValues, priority, std::move(precedence)) {}
+    using Sender::answer;
+    using Sender::now_;
+    using Sender::process_;
+    using Sender::ranks_;
+    using Sender::round;
+
+   private:
+    void TestBody() override {}
+  };
+
+  struct Round {
+    std::vector<Sent> urgent;
+    std::vector<Sent> other;
+  };
+  // Does one round of the data thread.
+  Round round() {
+    Round sent;
+    sent.urgent = urgent_.round();
+    sent.other = other_.round();
+    return sent;
+  }
+  void pass(nanoseconds time) {
+    urgent_.now_ += time;
+    other_.now_ += time;
+  }
+  void answer(const Round& sent) {
+    for (const Sent& packet : sent.urgent) urgent_.answer(packet);
+    for (const Sent& packet : sent.other) other_.answer(packet);
+  }
+
+  std::shared_ptr<runtime::Precedence> precedence_ = std::make_shared<runtime::Precedence>();
+  Job urgent_{5, precedence_};
+  Job other_{2, precedence_};
+};
+
+TEST_F(TwoJobs, JobSendsItsWindowWhileTheUrgentOneHasNothingToDo) {
+  other_.process_->submit_range(0, kSlots);
+  EXPECT_EQ(round().other.size(), kInitialWindow);
+}
+
+TEST_F(TwoJobs, JobIsHeldBackUntilTheUrgentOneHasItsResults) {
+  urgent_.process_->submit_range(0, kSlots);
+  other_.process_->submit_range(0, kSlots);
+  uint32_t urgent = 0;
+  while (urgent < kSlots) {
+    const Round sent = round();
+    urgent += static_cast<uint32_t>(sent.urgent.size());
+    EXPECT_EQ(sent.other.size(), runtime::Precedence::kHeldBackWindow) << "after " << urgent << " urgent packets";
+    pass(milliseconds(1));
+    answer(sent);
+  }
+  const Round after = round();
+  EXPECT_TRUE(after.urgent.empty());
+  EXPECT_GE(after.other.size(), kInitialWindow);
+}
+
+// Less would be in the queues of the path, but what was sent is not taken back.
+TEST_F(TwoJobs, JobThatIsHeldBackSendsNothingBeyondWhatIsInFlight) {
+  other_.process_->submit_range(0, kSlots);
+  const std::vector<Sent> before = round().other;
+  urgent_.process_->submit_range(0, kSlots);
+  EXPECT_EQ(round().urgent.size(), kInitialWindow);
+  for (const Sent& packet : before) {
+    if (packet.header.chunk + 1 != before.size()) other_.answer(packet);
+  }
+  EXPECT_TRUE(round().other.empty());
+  other_.answer(before.back());
+  EXPECT_EQ(round().other.size(), runtime::Precedence::kHeldBackWindow);
+}
+
+// The urgent job's other rank may wait for a result of the other job: so no job must be held back for long.
+TEST_F(TwoJobs, UrgentJobThatWaitsForAnotherRankHoldsNoJobBack) {
+  urgent_.process_->submit_range(0, kSlots);
+  other_.process_->submit_range(0, kSlots);
+  const Round first = round();
+  EXPECT_EQ(first.other.size(), runtime::Precedence::kHeldBackWindow);
+  pass(kInitialTimeout - nanoseconds(1));
+  EXPECT_TRUE(round().other.empty());
+  pass(nanoseconds(1));
+  EXPECT_EQ(round().other.size(), kInitialWindow);  // its first packet again, and the others of its window
+  pass(milliseconds(1));
+  for (const Sent& packet : first.urgent) urgent_.answer(packet);
+  const Round resumed = round();
+  EXPECT_FALSE(resumed.urgent.empty());
+  EXPECT_TRUE(resumed.other.empty());
+}
+
+TEST_F(TwoJobs, LossesOfAJobThatIsHeldBackAreMended) {
+  other_.process_->submit_range(0, kSlots);
+  const std::vector<Sent> before = round().other;
+  std::vector<Sent> again;
+  for (uint32_t chunk = 0; chunk < kSlots; chunk += kInitialWindow / 2) {
+    urgent_.process_->submit_range(chunk, chunk + kInitialWindow / 2);
+    const Round sent = round();
+    again.insert(again.end(), sent.other.begin(), sent.other.end());
+    answer({sent.urgent, {}});
+    pass(milliseconds(5));
+  }
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(again.at(0).header.chunk, before.at(0).header.chunk);
+  EXPECT_NE(again.at(0).header.flags & wire::flag::retransmission, 0);
+}
+
+TEST_F(TwoJobs, LessUrgentJobHoldsNoJobBack) {
+  other_.process_->submit_range(0, kSlots);
+  round();
+  urgent_.process_->submit_range(0, kSlots);
+  EXPECT_EQ(round().urgent.size(), kInitialWindow);
+}
+
+TEST_F(TwoJobs, JobsOfOnePriorityShare) {
+  Job equal{5, precedence_};
+  urgent_.process_->submit_range(0, kSlots);
+  round();
+  equal.process_->submit_range(0, kSlots);
+  EXPECT_EQ(equal.round().size(), kInitialWindow);
+}
+
+TEST_F(TwoJobs, JobBeforeAChangeOfEpochHoldsNoJobBack) {
+  urgent_.process_->submit_range(0, kSlots);
+  round();
+  urgent_.ranks_->freeze(0);
+  other_.process_->submit_range(0, kSlots);
+  EXPECT_EQ(round().other.size(), kInitialWindow);
+}
+
+TEST_F(TwoJobs, JobThatHasEndedHoldsNoJobBack) {
+  other_.process_->submit_range(0, kSlots);
+  {
+    Job third{7, precedence_};
+    third.process_->submit(0);
+    third.round();
+    EXPECT_EQ(round().other.size(), runtime::Precedence::kHeldBackWindow);
+  }
+  EXPECT_EQ(round().other.size(), kInitialWindow - 1);
+}
+
+TEST(Precedence, TenantsDoNotHoldEachOtherBack) {
+  runtime::TenantPrecedences tenants;
+  EXPECT_EQ(tenants.of(0), tenants.of(0));
+  runtime::Precedence::Place urgent(tenants.of(1), 7);
+  const runtime::Precedence::Place same(tenants.of(1), 0);
+  const runtime::Precedence::Place another(tenants.of(2), 0);
+  urgent.hold(true);
+  EXPECT_EQ(same.window(64), runtime::Precedence::kHeldBackWindow);
+  EXPECT_EQ(another.window(64), 64U);
+  urgent.hold(false);
+  EXPECT_EQ(same.window(64), 64U);
+}
+
 struct AssignmentChange {
   std::string what;
   std::function<void(RankAssignment*)> change;
@@ -944,6 +1105,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      }},
                     AssignmentChange{"rank_beyond_the_world", [](RankAssignment* of) { of->rank = 2; }},
                     AssignmentChange{"number_above_the_rank", [](RankAssignment* of) { of->worker = 1; }},
+                    AssignmentChange{"priority_above_7", [](RankAssignment* of) { of->priority = 8; }},
                     AssignmentChange{"epoch_zero", [](RankAssignment* of) { of->epoch = 0; }}),
     [](const auto& each) { return each.param.what; });
 

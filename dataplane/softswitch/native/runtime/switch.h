@@ -17,6 +17,7 @@
 #include "dataplane/softswitch/native/shared_memory/shm_listener.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "dataplane/softswitch/native/tables/counter.h"
+#include "native/runtime/precedence.h"
 #include "native/runtime/turns.h"
 #include "native/wire/slot_blocks.h"
 
@@ -126,6 +127,7 @@ class Switch : private ShmHost, private PipelineHost {
   SharedSlotStore* shared_slots_;  // the slots of its pipeline
   std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
+  runtime::TenantPrecedences precedences_;                   // of the jobs that share memory with the switch
   bool streaming_ = false;                                   // stores of shm ports bypass the caches
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member, because listeners use all of the above
 };

@@ -17,11 +17,13 @@ namespace {
 // time mostly means that another rank is late; the time doubles as long as no result comes.
 constexpr std::chrono::milliseconds kFirstTimeout{2};
 constexpr unsigned kMostDoublings = 6;
+// For the same reason a rank without results for this time waits for another rank, which may wait for another job.
+constexpr std::chrono::milliseconds kLongestHold{2};
 
 }  // namespace
 
 ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell,
-                             const std::vector<int>& cpus)
+                             const std::vector<int>& cpus, std::shared_ptr<runtime::Precedence> precedence)
     : rank_(rank),
       job_(std::move(job)),
       doorbell_(doorbell),
@@ -29,7 +31,8 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
               channel::SharedMemory::Others::may_write),
       channel_(memory_.data(), rank.job.slots, rank.job.values,
                channel::Channel::contributions(memory_.data(), rank.job.slots)),
-      slots_({rank.job.job, rank.worker, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}) {
+      slots_({rank.job.job, rank.worker, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}),
+      place_(std::move(precedence), rank.priority) {
   auto* control = new (memory_.data()) channel::ChannelControl{};
   control->geometry = {channel::Geometry::kMagic,
                        rank.job.slots,
@@ -62,9 +65,13 @@ bool ShmConnection::take_submission() {
   return true;
 }
 
+ShmConnection::Clock::time_point ShmConnection::hold_ends() const {
+  return last_progress_ == Clock::time_point::max() ? last_progress_ : last_progress_ + kLongestHold;
+}
+
 bool ShmConnection::take(wire::Header* header) {
   if (!serves()) return false;
-  const uint32_t window = job_->uplink().window();
+  const uint32_t window = this->window();
   std::optional<uint32_t> slot = slots_.send_next(window);
   while (!slot && take_submission()) slot = slots_.send_next(window);
   if (!slot) return false;
@@ -72,6 +79,20 @@ bool ShmConnection::take(wire::Header* header) {
   *header = slots_.header(*slot);
   count_sent(*header);
   return true;
+}
+
+void ShmConnection::update_hold(Clock::time_point now) {
+  const bool idle = has_nothing_in_flight() || slots_.frozen();
+  if (idle || last_progress_ == Clock::time_point::max() || seen_completed_ != completed_) {
+    last_progress_ = idle ? Clock::time_point::max() : now;
+  }
+  seen_completed_ = completed_;
+  const bool waits = job_->uplink().is_idle() ? now >= hold_ends() : job_->uplink().has_timed_out();
+  place_.hold(!idle && !waits);
+}
+
+ShmConnection::Clock::time_point ShmConnection::hold_deadline() const {
+  return place_.holds() && job_->uplink().is_idle() ? hold_ends() : Clock::time_point::max();
 }
 
 void ShmConnection::count_sent(const wire::Header& header) {
@@ -108,6 +129,7 @@ void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
   }
   channel_.result_tickets()[slot] = slots_.complete(slot, result);
   channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(slot);
+  if (has_nothing_in_flight()) place_.hold(false);
 }
 
 bool ShmConnection::publish(bool nothing_left) {

@@ -10,6 +10,7 @@
 #include "native/channel/channel.h"
 #include "native/channel/sender_slots.h"
 #include "native/channel/shared_memory.h"
+#include "native/runtime/precedence.h"
 #include "native/wire/wire.h"
 
 namespace switchml::soft {
@@ -24,15 +25,18 @@ struct RankBinding {
   uint32_t secret = 0;
   bool optional_values = true;  // all pipelines of the job take contributions without values in any phase
   bool owned_results = true;    // they send values that only one rank reads to this rank alone
+  uint8_t priority = 0;         // of the job, among those of the tenant
+  uint64_t tenant = 0;
 };
 
 class ShmConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Makes the rank's memory, and takes over the eventfd `doorbell`. `cpus` are those of the rank's worker. Throws
-  // std::system_error.
-  ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& cpus);
+  // Makes the rank's memory, and takes over the eventfd `doorbell`. `cpus` are those of the rank's worker, `precedence`
+  // is that of its tenant. Throws std::system_error.
+  ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& cpus,
+                std::shared_ptr<runtime::Precedence> precedence = std::make_shared<runtime::Precedence>());
   ~ShmConnection();
   ShmConnection(const ShmConnection&) = delete;
   ShmConnection& operator=(const ShmConnection&) = delete;
@@ -54,7 +58,11 @@ class ShmConnection {
   // Returns whether slots were taken out of the submission ring that the window did not allow at that time.
   bool holds_back() const { return slots_.queued() != 0; }
   // Returns whether the window allows one of these now.
-  bool may_send() { return serves() && slots_.may_send(job_->uplink().window()); }
+  bool may_send() { return serves() && slots_.may_send(window()); }
+  // Holds back less urgent jobs of the tenant as long as the rank has contributions in flight and their results come.
+  void update_hold(Clock::time_point now);
+  // The time at which update_hold() must be called even if nothing happens; Clock::time_point::max() for never.
+  Clock::time_point hold_deadline() const;
   // Returns whether the rank waits for no result. Then every unfinished sum of its job waits for this rank.
   bool has_nothing_in_flight() const { return slots_.in_flight() == 0; }
 
@@ -104,6 +112,10 @@ class ShmConnection {
   // Moves one entry of the submission ring to the queue. Returns false if the ring is empty or the entry invalid.
   bool take_submission();
   Clock::duration retransmission_timeout() const;
+  // The time from which on the rank is taken to wait for another one.
+  Clock::time_point hold_ends() const;
+  // Stream positions that may be in flight.
+  uint32_t window() const { return place_.window(job_->uplink().window()); }
   void count_sent(const wire::Header& header);
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -122,6 +134,10 @@ class ShmConnection {
   bool expects_ring_ = false;
   unsigned timeouts_ = 0;  // consecutive, without a result between them
   Clock::time_point next_retransmission_ = Clock::time_point::max();
+  runtime::Precedence::Place place_;
+  uint32_t seen_completed_ = 0;  // at the last update_hold()
+  // When results, or the first contribution after a pause, were seen last; max() if nothing is in flight.
+  Clock::time_point last_progress_ = Clock::time_point::max();
 };
 
 }  // namespace switchml::soft

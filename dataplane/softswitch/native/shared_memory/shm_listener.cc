@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "native/channel/channel.h"
+#include "native/runtime/precedence.h"
 
 namespace switchml::soft {
 namespace {
@@ -66,6 +67,7 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           "the number of slots must be a power of two");
   require(request.slot_base % request.slots == 0, "the first slot must be a multiple of the number of slots");
   require(request.values >= 1 && request.values <= wire::protocol::max_values, "a packet has 1 to 2048 values");
+  require(request.priority < runtime::Precedence::kPriorities, "a job has a priority from 0 to 7");
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
           request.worker,
@@ -73,7 +75,9 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           request.ipv4,
           request.secret,
           request.optional_values != 0,
-          request.owned_results != 0};
+          request.owned_results != 0,
+          static_cast<uint8_t>(request.priority),
+          request.tenant};
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
   make_sums();  // waiting sums may use its memory
   std::unique_ptr<ShmConnection> detached = std::move(found->second);
   connections_.erase(found);
-  worker_of(detached->rank()).detach(number);
+  worker_of(detached->rank()).detach(number, *detached);
   return detached;
 }
 

@@ -66,13 +66,18 @@ void ShmWorker::wake_asleep() {
   wake();
 }
 
-void ShmWorker::attach(uint16_t number, ShmConnection* connection) {
-  watch(epoll_, connection->doorbell());
-  connections_.emplace(number, connection);
+ShmWorker::Place ShmWorker::place_of(uint16_t number, const ShmConnection& connection) {
+  const RankBinding& rank = connection.rank();
+  return {rank.tenant, runtime::Precedence::kPriorities - rank.priority, number};
 }
 
-void ShmWorker::detach(uint16_t number) {
-  const auto found = connections_.find(number);
+void ShmWorker::attach(uint16_t number, ShmConnection* connection) {
+  watch(epoll_, connection->doorbell());
+  connections_.emplace(place_of(number, *connection), connection);
+}
+
+void ShmWorker::detach(uint16_t number, const ShmConnection& connection) {
+  const auto found = connections_.find(place_of(number, connection));
   if (found == connections_.end()) return;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second->doorbell(), nullptr);
   connections_.erase(found);
@@ -129,7 +134,8 @@ bool ShmWorker::serve(Pipeline* pipeline) {
   port_->begin_turn(pipeline, now);
   bool any = false;
   unsigned taken = 0;
-  for (const auto& [number, connection] : connections_) {
+  for (const auto& [place, connection] : connections_) {
+    const uint16_t number = place.number;
     connection->job().uplink().end_batch(now);
     wire::Header header;
     while (taken < kTakenPerTurn * connections_.size() && connection->take(&header)) {
@@ -137,6 +143,7 @@ bool ShmWorker::serve(Pipeline* pipeline) {
       port_->contribute(pipeline, number, connection, header, now);
       ++taken;
     }
+    connection->update_hold(now);
     any = repeat_contributions(pipeline, number, connection, now) || any;
     if (connection->next_retransmission() <= now) {
       any = true;
@@ -184,7 +191,7 @@ void ShmWorker::sleep() {
   epoll_wait(epoll_, events.data(), events.size(), timeout);
   const auto turn = worker_.turn();
   asleep_ = false;
-  for (const auto& [number, connection] : connections_) connection->expect_no_ring();
+  for (const auto& [place, connection] : connections_) connection->expect_no_ring();
 }
 
 bool ShmWorker::prepare_sleep() {
@@ -192,7 +199,7 @@ bool ShmWorker::prepare_sleep() {
   const auto processor = static_cast<uint32_t>(sched_getcpu());
   ShmJob* job = nullptr;
   const ShmConnection* awaited = nullptr;
-  for (const auto& [number, connection] : connections_) {
+  for (const auto& [place, connection] : connections_) {
     connection->server_sleeps_on(processor);
     if (job != &connection->job()) {  // mostly it is the same as that of the previous connection
       job = &connection->job();
@@ -219,7 +226,7 @@ const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
   const ShmConnection* ahead = nullptr;
   const ShmConnection* awaited = nullptr;
   const auto visit = [&](auto&& act) {
-    for (const auto& [number, connection] : connections_) {
+    for (const auto& [place, connection] : connections_) {
       if (&connection->job() == job) act(connection);
     }
   };
@@ -237,8 +244,9 @@ const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
 
 std::optional<ShmWorker::Clock::time_point> ShmWorker::next_deadline() const {
   std::optional<Clock::time_point> earliest = port_->next_deadline();
-  for (const auto& [number, connection] : connections_) {
-    const auto next = std::min(connection->next_retransmission(), connection->job().uplink().next_deadline());
+  for (const auto& [place, connection] : connections_) {
+    const auto next = std::min(
+        {connection->next_retransmission(), connection->job().uplink().next_deadline(), connection->hold_deadline()});
     if (next != Clock::time_point::max()) earliest = std::min(earliest.value_or(next), next);
   }
   return earliest;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
@@ -50,7 +51,7 @@ class ShmWorker {
 
   // In a control operation. Throws std::system_error.
   void attach(uint16_t number, ShmConnection* connection);
-  void detach(uint16_t number);
+  void detach(uint16_t number, const ShmConnection& connection);
   // Wakes the worker, which then looks for new work.
   void wake() { worker_.wake_event().wake(); }
 
@@ -82,11 +83,23 @@ class ShmWorker {
   const ShmConnection* awaited_of(ShmJob* job) const;
   std::optional<Clock::time_point> next_deadline() const;
 
+  // The place of a connection in a round: those of urgent jobs come before others of their tenant.
+  struct Place {
+    uint64_t tenant = 0;
+    unsigned less_urgent = 0;
+    uint16_t number = 0;  // of the connection
+
+    bool operator<(const Place& other) const {
+      return std::tie(tenant, less_urgent, number) < std::tie(other.tenant, other.less_urgent, other.number);
+    }
+  };
+  static Place place_of(uint16_t number, const ShmConnection& connection);
+
   ShmPort* port_;
   PipelineHost* host_;
   std::vector<int> cpus_;
   int epoll_ = -1;  // watches the doorbells and the worker's event
-  std::map<uint16_t, ShmConnection*> connections_;
+  std::map<Place, ShmConnection*> connections_;
   bool asleep_ = false;
   std::vector<SumTask> tasks_;
   std::vector<SumTask> made_;  // run_all(), in a control operation, also adds to them

@@ -41,6 +41,9 @@ class Uplink {
   bool awaits(uint32_t slot) const { return flights_[slot].number != 0; }
   // Returns the slots whose contributions the caller must send again now. The reference is valid until the next call.
   const std::vector<uint32_t>& due(Clock::time_point now);
+  bool is_idle() const { return count_ == 0; }
+  // Returns whether a timeout has passed since the last answer.
+  bool has_timed_out() const { return timeouts_ > 0; }
   // The time at which due() must be called even if nothing happens; Clock::time_point::max() for never.
   Clock::time_point next_deadline() const { return next_deadline_; }
   // Called after answers that came together, before ranks contribute more.
