@@ -49,7 +49,7 @@ class Replica:
     """A process of one replica, and what it has told so far."""
 
     def __init__(self, server: RendezvousServer, run: Callable[..., None], *arguments: Any) -> None:
-        self.told, theirs = server.context.Pipe(duplex=False)
+        self.told, theirs = server.context.Pipe()
         self.process = server.context.Process(target=run, args=(theirs, *arguments), daemon=True)
         self.process.start()
         theirs.close()
@@ -68,19 +68,18 @@ class Replica:
                 self.result = message
 
 
-def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str, may_end: Any) -> None:
+def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(run_dir)}
 
     def tell(*step: float) -> None:
         results.send(step)
-        may_end.wait(PAUSE_SECONDS)
+        results.poll(PAUSE_SECONDS)  # no pause any more once the test has sent anything
 
     results.send(example("torchft_ddp").train(replica, STEPS, tell, lighthouse))
 
 
 def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
-    may_end = server.context.Event()
-    arguments = (fabric.run_dir, lighthouse, may_end)
+    arguments = (fabric.run_dir, lighthouse)
     replicas = [Replica(server, trains, number, *arguments) for number in range(3)]
     for replica in replicas:
         replica.read_until(lambda it: bool(it.steps) and it.steps[-1][1] == 3)
@@ -91,7 +90,8 @@ def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer
     returned = Replica(server, trains, 1, *arguments)
     for replica in (replicas[0], returned, replicas[2]):
         replica.read_until(lambda it: bool(it.steps) and it.steps[-1][1] == 3)
-    may_end.set()
+    for replica in (replicas[0], returned, replicas[2]):
+        replica.told.send("go on without pauses")
     for replica in (replicas[0], returned, replicas[2]):
         replica.read_until(lambda it: it.result is not None)
         assert replica.result == replicas[0].result
