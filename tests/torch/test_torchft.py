@@ -78,6 +78,7 @@ def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str) ->
     results.send(example("torchft_ddp").train(replica, STEPS, tell, lighthouse))
 
 
+@pytest.mark.long
 def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
     arguments = (fabric.run_dir, lighthouse)
     replicas = [Replica(server, trains, number, *arguments) for number in range(3)]
