@@ -247,7 +247,7 @@ $(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) \
 	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
-	  --config-settings build-dir=build/torch --editable '.[demo,torch,tune]'
+	  --config-settings build-dir=build/torch --editable '.[demo,torch,torchft,tune]'
 	@touch $@
 
 # ---- the wheel -------------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import zlib
 from typing import Final, Literal, NamedTuple
 
 from switchml import _native
-from switchml.lanes import WIDE, Lanes
+from switchml.errors import UnsupportedTensor
+from switchml.lanes import WIDE, Codes, Lanes, lanes_for
 from switchml.tensors import Buffer
 
-__all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse"]
+__all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse", "checked_sum"]
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 
@@ -128,6 +129,40 @@ class Call(NamedTuple):
             "elements": self.elements,
             "root": self.root,
         }
+
+
+def checked_sum(
+    operation: Operation,
+    buffer: Buffer,
+    op: str,
+    world_size: int,
+    wire_bits: int,
+    rounding: str,
+    seed: int,
+    bound: int | None,
+    codes: Codes | None = None,
+) -> tuple[int, Lanes]:
+    """Return the native kind and the lanes of a sum of `buffer`.
+
+    Raises:
+        TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+        UnsupportedTensor: the dtype has no such sum.
+        ValueError: an argument is not one of those that `Communicator.all_reduce` lists.
+
+    """
+    if op not in ("sum", "avg"):
+        raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
+    kind = REDUCTIONS.get((buffer.dtype, op))
+    if kind is None:
+        integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
+        allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
+        raise UnsupportedTensor(
+            f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
+        )
+    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound, codes)
+    if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
+        raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
+    return kind, lanes
 
 
 def _short(text: str, longest: int) -> str:

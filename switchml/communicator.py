@@ -11,10 +11,10 @@ import numpy as np
 
 from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
-from switchml.calls import FORMS, REDUCTIONS, Operation, Sparse
-from switchml.errors import SwitchMLError, UnsupportedTensor, WorldChanged
+from switchml.calls import FORMS, Operation, Sparse, checked_sum
+from switchml.errors import SwitchMLError, WorldChanged
 from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
-from switchml.lanes import CODES, FORMATS, WIDE, Codes, Lanes, lanes_for
+from switchml.lanes import CODES, FORMATS, WIDE, Codes, Lanes
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
@@ -118,6 +118,11 @@ class Communicator:
     def position(self) -> int:
         """The number of chunks in this epoch whose results this rank has; it grows as long as calls progress."""
         return self._membership.native.position
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that this process has made in this epoch."""
+        return self._membership.calls.made
 
     @property
     def failure(self) -> SwitchMLError | None:
@@ -597,25 +602,13 @@ class Communicator:
             ValueError: an argument is not one of those that `all_reduce` lists.
 
         """
-        if op not in ("sum", "avg"):
-            raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
-        kind = REDUCTIONS.get((buffer.dtype, op))
-        if kind is None:
-            integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
-            allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
-            raise UnsupportedTensor(
-                f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it '
-                "first."
-            )
-        lanes = lanes_for(buffer.dtype, self.world_size, wire_bits, rounding, seed, bound, codes)
+        kind, lanes = checked_sum(operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes)
         if lanes.codes is not None and lanes.codes not in self.codes:
             raise ValueError(
                 f"the switches of this job cannot sum {lanes.codes} codes: a switch must expand them in front of every "
                 "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values. The array is "
                 "unchanged; leave `codes` out, or use wire_bits of 16 or 8"
             )
-        if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
-            raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
         return kind, lanes
 
     def _require_parts(self, whole_name: str, whole: Buffer, part_name: str, part: Buffer) -> None:

@@ -44,6 +44,11 @@ class EpochCalls:
         self._sequence = 0  # number of the next call
 
     @property
+    def made(self) -> int:
+        """The number of calls so far."""
+        return self._sequence
+
+    @property
     def first(self) -> Call | None:
         """The earliest call that is unfinished or not yet waited for."""
         return next((submitted.call for submitted in self._unreleased.values()), None)

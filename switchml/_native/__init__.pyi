@@ -3,7 +3,10 @@
 The native part of a communicator: quantization, checks and its progress thread.
 """
 
-from typing import Literal, TypedDict, type_check_only
+from typing import Annotated, Literal, TypedDict, type_check_only
+
+import numpy
+from numpy.typing import NDArray
 
 from switchml._native import kernels as kernels
 
@@ -105,6 +108,62 @@ class Outcome:
     @property
     def sparse(self) -> bool:
         """True if an ended call was a sparse one."""
+
+class Lockstep:
+    """
+    A sum that goes another way than through a switch, with the bits that a job's switch would give.
+
+    It has rounds until it has `ended`. In a round every rank calls `contribute`, replaces the exponents by the
+    largest of all ranks and the words by their sums modulo 2^32, and calls `take`.
+    """
+
+    def __init__(
+        self,
+        kind: int,
+        input: int,
+        output: int,
+        size: int,
+        division: int,
+        lane_bits: int,
+        stochastic: bool,
+        seed: int,
+        sequence: int,
+        form: int,
+        rank: int,
+        world_size: int,
+        values: int,
+        optional_values: bool,
+    ) -> None:
+        """
+        Begin the call with the number `sequence`; the first arguments are those of `Communicator.submit`.
+
+        The last ones are those of the job. Raises ValueError for arguments that cannot be.
+        """
+
+    @property
+    def ended(self) -> bool: ...
+    def contribute(
+        self,
+    ) -> tuple[
+        Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))]
+    ]:
+        """
+        Return this rank's exponents and words of the next round, which may be empty. The round that follows
+        overwrites both. Only while the call has not ended.
+        """
+
+    def take(self) -> None:
+        """
+        Read the results of the round. Raises RuntimeError if they contradict each other.
+        """
+
+    @property
+    def non_finite_count(self) -> int:
+        """The number of elements that are NaN or infinite at some rank."""
+
+    @property
+    def non_finite_indices(self) -> list[int]:
+        """The lowest indices of such elements."""
 
 class Communicator:
     """

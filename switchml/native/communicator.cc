@@ -55,18 +55,6 @@ void stay_near(const channel::Geometry& geometry) {
   }
 }
 
-// Throws std::invalid_argument if no array of `elements` elements of the kind can be at this address.
-void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  if (address % element_bytes(kind) != 0) {
-    throw std::invalid_argument("the array's memory is not aligned to its elements");
-  }
-  if (elements > UINT64_MAX / 8 || (elements > 0 && address == 0)) {
-    throw std::invalid_argument("no array has " + std::to_string(elements) + " elements at address " +
-                                std::to_string(address));
-  }
-}
-
 channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
   channel::Geometry geometry{};
   if (memory.bytes() >= sizeof(channel::ChannelControl)) {
@@ -136,9 +124,6 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
                               Form form) {
   require_memory(arrays.input, arrays.elements, kind);
   require_memory(arrays.output, arrays.elements, kind);
-  if (lanes.bits != 32 && lanes.bits != 16 && lanes.bits != 8) {
-    throw std::invalid_argument("a lane has 8, 16 or 32 bits, not " + std::to_string(lanes.bits));
-  }
   auto call = std::make_shared<Call>();
   call->times.kind = static_cast<uint64_t>(kind) + static_cast<uint64_t>(arrays.division) * channel::kKindsOfCalls;
   call->times.bytes = arrays.elements * element_bytes(kind);

@@ -8,13 +8,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml.calls import Sparse
-from switchml.communicator import Communicator
 from switchml.torch.encodings import Direct, Encoding, encode
+from switchml.torch.exact_network import ExactNetwork, Handle, Network
+from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction, GlooScatter
 from switchml.torch.long_sums import Turn
 from switchml.torch.operands import Operand, memory_of
@@ -22,7 +21,6 @@ from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
 from switchml.torch.wire import LaneArguments
 from switchml.torch.works import CompletedLater
-from switchml.work import Work
 
 __all__ = [
     "AllGather",
@@ -54,6 +52,7 @@ class Collective(ABC):
         work: the handle that the caller got.
         handles: calls of the library or of Gloo that must end before `finish`.
         wire_bytes: the bytes of values that these calls have put into packets; set by the queue at their end.
+        first_call: the number of calls of the network before its own; None if it has not been started there.
         long_bytes: the bytes of a sum of int64, whose path may depend on the values of earlier ones; otherwise 0.
         turn: its place among such sums; set by the queue.
         end: at least the number of chunks of all calls up to this one; set by the queue after its end in the network.
@@ -76,6 +75,7 @@ class Collective(ABC):
         self.work = CompletedLater(f"{name} of {_described(results)}" if results else name, results)
         self.handles: Sequence[Any] = ()
         self.wire_bytes = 0
+        self.first_call: int | None = None
         self.long_bytes = 0
         self.turn: Turn | None = None
         self.options = options
@@ -97,18 +97,32 @@ class Collective(ABC):
         """True if starting has to wait, so that the calling thread must not do it."""
         return any(operand.waits for operand in (*self.inputs, *self.operands))
 
-    def start(self, comm: Communicator) -> None:
+    def start(self, network: Network) -> None:
         """Submit the collective to the network."""
+        self.first_call = network.calls
         self._ready()
-        self.handles = self._start(comm, self.timeout.total_seconds())
+        self.handles = self._start(network, self.timeout.total_seconds())
+
+    def start_again(self, exact: ExactNetwork) -> None:
+        """Start the collective, perhaps after an attempt, with the tensors' values at the time of the call."""
+        if self.first_call is not None:
+            self._undo()
+        self.start(exact)
 
     def start_over_gloo(self, gloo: Any) -> None:
         """Start the collective over Gloo, with the tensors' values at the time of the call."""
         self._ready()
         self.handles = self._start_over_gloo(gloo)
 
-    def share(self, gloo: Any, giver: int) -> None:
-        """Write the result of rank `giver` to the targets of all ranks."""
+    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None) -> None:
+        """Write the result of rank `giver` to the targets of all ranks.
+
+        Args:
+            gloo: the group of Gloo.
+            giver: a rank that has the result.
+            _exact: makes sums over this group, if they must have the bits of the network.
+
+        """
         for operand in self.operands:
             broadcast_over_gloo(gloo, operand.target, giver, self.timeout).wait()
 
@@ -131,9 +145,15 @@ class Collective(ABC):
         for operand in (*self.inputs, *self.operands):
             operand.ready()
 
+    def _undo(self) -> None:
+        """Forget an attempt, which may have changed the operands' targets."""
+        self._ready()
+        for operand in self.operands:
+            operand.restore()
+
     @abstractmethod
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Start the calls of the communicator, and return them."""
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+        """Start the calls of the network, and return their handles."""
 
     @abstractmethod
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
@@ -180,14 +200,17 @@ class AllReduce(Collective):
         """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
         if not self._parts:
             self._encode()
-        return [work for part in self._parts for work in part.start(comm, timeout)]
+        return [work for part in self._parts for work in part.start(network, timeout)]
+
+    def _undo(self) -> None:
+        super()._undo()
+        self._parts = []
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        for operand in self.operands:
-            operand.restore()
+        self._undo()
         self._gloo_parts = [
             GlooReduction(operand.target, self._reduction, self._world_size) for operand in self.operands
         ]
@@ -281,9 +304,12 @@ class ReduceScatter(Collective):
             self._encode()
 
     def _encode(self) -> None:
-        self._parts = [
-            encode(given.target, self._reduction, self._world_size, self.options, output.target)
-            for given, output in zip(self.inputs, self.operands, strict=True)
+        self._parts = self._encoded([output.target for output in self.operands])
+
+    def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
+        return [
+            encode(given.target, self._reduction, self._world_size, self.options, result)
+            for given, result in zip(self.inputs, results, strict=True)
         ]
 
     @property
@@ -291,18 +317,30 @@ class ReduceScatter(Collective):
         """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
-    def share(self, gloo: Any, _giver: int) -> None:
+    def share(self, gloo: Any, _giver: int, exact: ExactNetwork | None) -> None:
         """Reduce the inputs over Gloo; a rank that has its results already keeps those."""
-        for given, output in zip(self.inputs, self.operands, strict=True):
-            target = torch.empty_like(output.target) if self.work.is_completed() else output.target
-            part = GlooScatter(given.target, target, self._reduction, self._world_size)
-            part.start(gloo, self.timeout).wait()
-            part.finish()
+        ended = self.work.is_completed()
+        results = [torch.empty_like(output.target) if ended else output.target for output in self.operands]
+        if exact is not None:
+            assert self.first_call is not None
+            exact.calls = self.first_call
+            for part in self._encoded(results):
+                part.start(exact, self.timeout.total_seconds())
+                part.finish()
+            return
+        for given, result in zip(self.inputs, results, strict=True):
+            scatter = GlooScatter(given.target, result, self._reduction, self._world_size)
+            scatter.start(gloo, self.timeout).wait()
+            scatter.finish()
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+    def _undo(self) -> None:
+        super()._undo()
+        self._parts = []
+
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
         if not self._parts:
             self._encode()
-        return [work for part in self._parts for work in part.start(comm, timeout)]
+        return [work for part in self._parts for work in part.start(network, timeout)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         self._gloo_parts = [
@@ -337,10 +375,10 @@ class LaneScatter(ReduceScatter):
         self._lanes = lanes
         super().__init__([output], [given], reduction, ranks, private, options, timeout, "reduce_scatter_in_lanes")
 
-    def _encode(self) -> None:
-        self._parts = [
-            Direct(given.target, self._reduction, self._lanes, output.target, sparse=False)
-            for given, output in zip(self.inputs, self.operands, strict=True)
+    def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
+        return [
+            Direct(given.target, self._reduction, self._lanes, result, sparse=False)
+            for given, result in zip(self.inputs, results, strict=True)
         ]
 
 
@@ -394,17 +432,15 @@ class AllGather(Collective):
         for piece, part in self._pieces:
             piece.copy_(part.view(piece.shape))
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
         return [
-            comm.all_gather(given.target, whole.target, True, timeout)
+            network.all_gather(given.target, whole.target, True, timeout)
             for given, whole in zip(self.inputs, self.operands, strict=True)
         ]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        options = AllgatherOptions()
-        options.timeout = self.timeout
         return [
-            gloo._allgather_base(_bytes_of(whole.target), _bytes_of(given.target), options)
+            all_gather_over_gloo(gloo, whole.target, given.target, self.timeout)
             for given, whole in zip(self.inputs, self.operands, strict=True)
         ]
 
@@ -416,11 +452,11 @@ class Broadcast(Collective):
         super().__init__("broadcast", [tensor], [Operand(tensor, private, options)], options, timeout)
         self._root = root
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        return [comm.broadcast(self.operands[0].target, self._root, True, timeout)]
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+        return [network.broadcast(self.operands[0].target, self._root, True, timeout)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self.operands[0].restore()
+        self._undo()
         return [broadcast_over_gloo(gloo, self.operands[0].target, self._root, self.timeout)]
 
 
@@ -430,26 +466,11 @@ class Barrier(Collective):
     def __init__(self, options: Options, timeout: timedelta) -> None:
         super().__init__("barrier", [], [], options, timeout)
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        return [comm.barrier(timeout, async_op=True)]
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+        return [network.barrier(timeout, async_op=True)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        options = dist.BarrierOptions()
-        options.timeout = self.timeout
-        return [gloo.barrier(options)]
-
-
-def broadcast_over_gloo(gloo: Any, tensor: Tensor, root: int, timeout: timedelta) -> Any:
-    """Start a broadcast of a contiguous tensor over Gloo, also for dtypes that Gloo does not support."""
-    options = dist.BroadcastOptions()
-    options.rootRank = root
-    options.timeout = timeout
-    return gloo.broadcast([_bytes_of(tensor)], options)
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    """Return a view of the memory of a contiguous tensor."""
-    return tensor.flatten().view(torch.uint8)
+        return [barrier_over_gloo(gloo, self.timeout)]
 
 
 def _mixed_up(whole: Tensor, part: Tensor, rank: int) -> bool:

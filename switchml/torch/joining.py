@@ -105,7 +105,8 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
             communicator.close()
         raise
     assert communicator is not None
-    return communicator, Link(all(facts["optional_values"] for facts in told), _medium(told))
+    optional_values = all(facts["optional_values"] for facts in told)
+    return communicator, Link(optional_values, _medium(told), communicator.values_per_packet)
 
 
 def _facts(communicator: Communicator | None) -> dict[str, Any]:

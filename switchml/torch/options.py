@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from switchml.arguments import checked_priority, whole_number
 from switchml.calls import FORMS, Sparse
 from switchml.common.names import names_in_list
 from switchml.lanes import ROUNDINGS, Rounding
 
-__all__ = ["Options", "configure", "current_options"]
+__all__ = ["Fallback", "Options", "configure", "current_options"]
 
-Fallback = Literal["gloo"] | None
+Fallback = Literal["gloo", "gloo-exact"] | None
 Wire = Literal["auto", 32, 16, 8]
 
 
@@ -23,7 +23,8 @@ class Options:
 
     Attributes:
         fallback: "gloo": if there is no switch, or it is lost, continue over Gloo, which costs one copy of each tensor;
-            None: raise `SwitchMLBackendError`.
+            "gloo-exact": likewise, but with the same bits as in the network, which is slower over Gloo; None: raise
+            `SwitchMLBackendError`.
         stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them.
         wire: bits that a float32, float16 or bfloat16 takes in packets: 32, 16 or 8; "auto": 16 for float16 and
             bfloat16 in groups of up to 8 ranks, else 32.
@@ -54,8 +55,8 @@ class Options:
     aggregators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.fallback not in (None, "gloo"):
-            raise ValueError(f'fallback is {self.fallback!r}; it must be "gloo" or None')
+        if self.fallback not in (None, "gloo", "gloo-exact"):
+            raise ValueError(f'fallback is {self.fallback!r}; it must be "gloo", "gloo-exact" or None')
         if self.wire not in ("auto", 32, 16, 8):
             raise ValueError(f'wire is {self.wire!r}; it must be "auto", 32, 16 or 8')
         if self.wire != "auto":
@@ -72,6 +73,7 @@ class Options:
         names_in_list(",".join(self.aggregators))
 
 
+_FALLBACKS: Final[dict[str, object]] = {"": None, "none": None, "gloo": "gloo", "gloo-exact": "gloo-exact"}
 _configured: dict[str, object] = {}
 
 
@@ -88,9 +90,9 @@ def configure(
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
-    These options override SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or ``0``),
-    SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``), SWITCHML_TORCH_ROUNDING (``nearest`` or ``stochastic``) and
-    SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``); a group's `pg_options` override them.
+    These options override SWITCHML_TORCH_FALLBACK (``gloo``, ``gloo-exact`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or
+    ``0``), SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``), SWITCHML_TORCH_ROUNDING (``nearest`` or
+    ``stochastic``) and SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``); a group's `pg_options` override them.
 
     Args:
         fallback: see `Options`; unchanged if omitted.
@@ -136,7 +138,7 @@ def current_options() -> Options:
 
     """
     options = Options(
-        fallback=_choice("SWITCHML_TORCH_FALLBACK", {"": None, "none": None, "gloo": "gloo"}),  # type: ignore[arg-type]
+        fallback=_choice("SWITCHML_TORCH_FALLBACK", _FALLBACKS),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
         wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]
         sparse=_choice("SWITCHML_TORCH_SPARSE", {"": False, "off": False, "on": True, "auto": "auto"}),  # type: ignore[arg-type]

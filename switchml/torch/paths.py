@@ -11,6 +11,7 @@ from switchml.torch.encodings import SUM_DTYPES
 from switchml.torch.reductions import NETWORK_OPERATIONS, reduction_of
 
 __all__ = [
+    "EMBEDDED",
     "LEAST_LONG_SUM_BYTES",
     "LONG_SUMS_OVER_GLOO",
     "MOST_BROADCAST_BYTES",
@@ -40,17 +41,22 @@ class Link(NamedTuple):
     Attributes:
         optional_values: ranks that have nothing to contribute need not send zeros.
         medium: the connection between the ranks; None if it is not known.
+        values: the 32-bit values of a packet; None if they are not known.
 
     """
 
     optional_values: bool = False
     medium: Medium | None = None
+    values: int | None = None
 
     @property
     def shared_memory(self) -> bool:
         """True if the switch is on their host and reads their values where they are, without packets."""
         return self.medium == "shared memory"
 
+
+EMBEDDED: Final = Link(optional_values=True, values=2048)
+"""The way to the fabric that `switchml-ctl up` starts: exact sums over Gloo have its bits if there was never a job."""
 
 MOST_BROADCAST_BYTES: Final = 1 << 16
 """Larger broadcasts go over Gloo, unless the ranks share memory with the switch.

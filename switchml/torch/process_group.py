@@ -34,9 +34,9 @@ from switchml.torch.collectives import (
     Ranks,
     Reduce,
     ReduceScatter,
-    broadcast_over_gloo,
 )
-from switchml.torch.errors import forked_error
+from switchml.torch.errors import SwitchMLBackendError, forked_error
+from switchml.torch.gloo_moves import broadcast_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
 from switchml.torch.operands import Operand, may_overlap, require_device, require_writable
@@ -71,12 +71,27 @@ _UNSET: Final = timedelta(0)  # c10d's "no timeout given" is below it
 class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A group whose sums are made by the switch. `switchml.torch.path_of` returns the path of each collective."""
 
-    def __init__(self, backend_options: Any, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        options: Options | None = None,
+        name: str = "0",
+        global_ranks: Sequence[int] = (),
+    ) -> None:
         """Make the group; all of its ranks must do this.
 
         Args:
-            backend_options: `torch._C._distributed_c10d._DistributedBackendOptions`.
+            store: the group's `torch.distributed.Store`.
+            rank: this rank.
+            size: the number of ranks.
+            timeout: the default timeout of collectives, and that of the store's operations.
             options: the group's options; None for those of `configure` and the environment.
+            name: a name that is the same on all ranks.
+            global_ranks: the ranks of this group in the default group; empty if it is the default group. Others join
+                the network with their first collective.
 
         Raises:
             SwitchMLBackendError: the default group cannot be a job of the switch, and there is no fallback.
@@ -85,35 +100,34 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """
         if options is not None and not isinstance(options, Options):
             raise TypeError(f"pg_options is {options!r}; the switchml backend takes switchml.torch.Options")
-        rank, size = backend_options.group_rank, backend_options.group_size
         super().__init__(rank, size)
         self._options = options or current_options()
         # A separate store each time that this group is made: torch numbers groups from zero again after destroying
         # them.
-        generation = backend_options.store.add(f"switchml/made/{rank}", 1)
-        self._store = dist.PrefixStore(f"switchml/{generation}/", backend_options.store)
-        make_gloo = partial(_make_gloo, self._store, rank, size, backend_options.timeout)
+        generation = store.add(f"switchml/made/{rank}", 1)
+        self._store = dist.PrefixStore(f"switchml/{generation}/", store)
+        make_gloo = partial(_make_gloo, self._store, rank, size, timeout)
         self._gloo = make_gloo("gloo/")
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        global_ranks = tuple(backend_options.global_ranks_in_group)
         self._pid = os.getpid()
         self._group = group = Group(
-            name=str(backend_options.group_id),
+            name=name,
             rank=rank,
             size=size,
-            global_ranks=global_ranks or tuple(range(size)),
+            global_ranks=tuple(global_ranks or range(size)),
             is_default=not global_ranks,
             store=dist.PrefixStore("network/", self._store).clone(),
-            timeout=backend_options.timeout,
+            timeout=timeout,
             aggregators=self._options.aggregators,
         )
         self._queue: NetworkQueue | None = None
         if size > 1:
             self._queue = NetworkQueue(
                 group,
-                self._options.fallback is not None,
+                self._options.fallback,
                 partial(make_gloo, "network-gloo/"),
+                _link,
                 self._options.priority,
             )
             if group.is_default:  # other groups join with their first collective in the network
@@ -137,8 +151,17 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def state(self) -> str:
-        """The path of its network collectives: "network", "gloo: REASON", "failed: REASON" or "not joined yet"."""
+        """The path of its network collectives, which may change.
+
+        "network", "gloo: REASON", "gloo-exact: REASON" (with the bits of the network), "failed: REASON" or "not joined
+        yet".
+        """
         return self._queue.state if self._queue is not None else "gloo: one rank has nothing to sum"
+
+    @property
+    def error(self) -> SwitchMLBackendError | None:
+        """The error that its later network collectives will raise; None while it is usable."""
+        return self._queue.error if self._queue is not None else None
 
     @property
     def job(self) -> str:

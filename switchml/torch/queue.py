@@ -2,8 +2,9 @@
 
 A call is submitted by the thread that makes it, so that several calls stream back to back. If its start has to wait
 (for a job that begins with the group's first collective, for a copy from a CUDA device, for the exponent of a float64
-tensor, or for an earlier sum that tells its path), a second thread starts it, and later calls queue up behind it: every
-rank keeps the order of the calls. Large sums of int64 may go over Gloo, in that order too (`long_sums`).
+tensor, for an earlier sum that tells its path, or for the rounds of an exact sum over Gloo), a second thread starts it,
+and later calls queue up behind it: every rank keeps the order of the calls. Large sums of int64 may go over Gloo, in
+that order too (`long_sums`).
 A third thread waits for results, without the GIL, and completes the calls in the same order.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from switchml import lifetime
+from switchml._native import MAX_WORLD_SIZE
 from switchml.communicator import Communicator
 from switchml.errors import (
     CollectiveMismatch,
@@ -33,10 +35,12 @@ from switchml.errors import (
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
+from switchml.torch.exact_network import ExactNetwork, Job
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.long_sums import LongSums
-from switchml.torch.paths import Link
+from switchml.torch.options import Fallback
+from switchml.torch.paths import EMBEDDED, Link
 from switchml.torch.statistics import count
 from switchml.work import Work
 
@@ -52,24 +56,35 @@ _REPORT_SECONDS: Final = 3.0  # for the job to report the loss that made Gloo fa
 class NetworkQueue:
     """The network collectives of one process group. Any thread may call `submit`, in the same order on all ranks."""
 
-    def __init__(self, group: Group, fallback: bool, make_gloo: Callable[[], Any], priority: int = 0) -> None:
+    def __init__(
+        self,
+        group: Group,
+        fallback: Fallback,
+        make_gloo: Callable[[], Any],
+        default_link: Callable[[], Link],
+        priority: int = 0,
+    ) -> None:
         """Make a queue that joins the network with its first collective, or with `join`.
 
         Args:
             group: the process group.
             fallback: continue over Gloo if the network is lost.
             make_gloo: makes a Gloo group for this queue only; all ranks call it at the same point.
+            default_link: returns the link of the default group.
             priority: of the group's job.
 
         """
         self._group = group
         self._priority = priority
-        self._fallback = fallback
+        self._fallback = fallback is not None
+        self._fallback_is_exact = fallback == "gloo-exact" and group.size <= MAX_WORLD_SIZE
         self._make_gloo = make_gloo
+        self._default_link = default_link
         self._pid = os.getpid()
         self._state = threading.Condition()  # guards the members below
         self._comm: Communicator | None = None
         self._gloo: Any = None
+        self._exact: ExactNetwork | None = None  # over this Gloo group
         self._error: SwitchMLBackendError | None = None
         self._trouble: SwitchMLError | None = None  # noticed, but not handled yet
         self._why_gloo = ""
@@ -124,7 +139,7 @@ class NetworkQueue:
             turn = None if self._fallback else self._long_sums.next_turn(collective.long_bytes)
             collective.turn = turn
             established = self._comm is not None or self._gloo is not None
-            waits = collective.waits or self._waiting or self._trouble is not None
+            waits = collective.waits or self._waiting or self._trouble is not None or self._exact is not None
             at_once = established and not waits and self._has_path(collective) and not self._lacks_gloo(collective)
             here = False
             try:
@@ -189,13 +204,19 @@ class NetworkQueue:
 
     @property
     def state(self) -> str:
-        """The state of the group: "network", "gloo: REASON", "failed: REASON" or "not joined yet"."""
+        """See `SwitchMLProcessGroup.state`."""
         with self._state:
             if self._error is not None:
                 return f"failed: {self._error}"
             if self._gloo is not None:
-                return f"gloo: {self._why_gloo}"
+                return f"{'gloo' if self._exact is None else 'gloo-exact'}: {self._why_gloo}"
             return "not joined yet" if self._comm is None else "network"
+
+    @property
+    def error(self) -> SwitchMLBackendError | None:
+        """The error that later calls will raise; None while the queue is usable."""
+        with self._state:
+            return self._error
 
     @property
     def job(self) -> str:
@@ -252,9 +273,18 @@ class NetworkQueue:
 
     def _use_gloo(self, why: str) -> None:
         gloo = self._make_gloo()
+        exact = self._exact_network(gloo)
         with self._state:
-            self._gloo, self._why_gloo = gloo, why
+            self._gloo, self._exact, self._why_gloo = gloo, exact, why
             self._state.notify_all()
+
+    def _exact_network(self, gloo: Any) -> ExactNetwork | None:
+        """Return what continues the group's job, or one like that of the default group; None if it is not wanted."""
+        if not self._fallback_is_exact:
+            return None
+        links = (self._link, self._default_link(), EMBEDDED)
+        values, optional_values = next((link.values, link.optional_values) for link in links if link.values)
+        return ExactNetwork(gloo, Job(self._group.rank, self._group.size, values, optional_values))
 
     def _note(self, error: SwitchMLError) -> None:
         """Handle a failure of the communicator, also while this rank has no collective in flight."""
@@ -285,7 +315,7 @@ class NetworkQueue:
     def _start(self, collective: Collective) -> bool:
         """Start a collective over the network or Gloo, as the group does now; return whether that was possible."""
         with self._state:
-            comm, gloo = self._comm, self._gloo
+            comm, gloo, exact = self._comm, self._gloo, self._exact
             over_gloo = comm is not None and self._long_sums.path(collective.turn) == "gloo"
         try:
             if over_gloo:
@@ -299,7 +329,10 @@ class NetworkQueue:
                 count("network_bytes", collective.bytes)
                 return True
             if gloo is not None:
-                collective.start_over_gloo(gloo)
+                if exact is not None:
+                    collective.start_again(exact)
+                else:
+                    collective.start_over_gloo(gloo)
                 count("gloo_calls")
                 return True
         except UnsupportedTensor:
@@ -487,29 +520,33 @@ class NetworkQueue:
         suspects = [rank for rank in getattr(error, "ranks", ()) if rank != group.rank]
         standings = agree_to_leave(group.store, group.rank, group.size, mine, suspects)
         gloo = self._make_gloo()
+        exact = self._exact_network(gloo)
         behind = min(standing.first_unfinished for standing in standings)
         ahead = max(standing.first_unfinished for standing in standings)
         _LOG.info("%s: rank %d shares the results of calls %d to %d", group, group.rank, behind, ahead - 1)
         for number in range(behind, ahead):
             giver = next(rank for rank, standing in enumerate(standings) if standing.first_unfinished > number)
-            self._share(gloo, number, giver)
+            self._share(gloo, exact, number, giver)
         with self._state:
             self._kept.clear()
             # Collectives whose result no rank has are made over Gloo, in order, before those that wait.
             self._waiting.extendleft(reversed(self._in_flight))
             self._in_flight.clear()
+            if exact is not None:
+                attempted = self._waiting[0].first_call if self._waiting else None
+                exact.calls = comm.calls if attempted is None else attempted
             self._trouble = None
-            self._gloo, self._why_gloo = gloo, _first_cause(standings)
+            self._gloo, self._exact, self._why_gloo = gloo, exact, _first_cause(standings)
             self._state.notify_all()
         count("fallbacks")
         if group.rank == 0:
             _LOG.warning("%s lost the network and continues over Gloo: %s", group, self._why_gloo)
 
-    def _share(self, gloo: Any, number: int, giver: int) -> None:
+    def _share(self, gloo: Any, exact: ExactNetwork | None, number: int, giver: int) -> None:
         """Give the result of the collective `number`, which rank `giver` has, to all ranks."""
         kept = dict(self._kept).get(number)
         collective = kept or self._in_flight[0]
-        collective.share(gloo, giver)
+        collective.share(gloo, giver, exact)
         if kept is None:
             with torch.inference_mode():
                 collective.deliver()

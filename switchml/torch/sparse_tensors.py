@@ -7,21 +7,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions
 
-from switchml.communicator import Communicator
 from switchml.errors import UnsupportedTensor
-from switchml.keyed_rows import checked_keys, merged
-from switchml.torch.collectives import Collective, Ranks, broadcast_over_gloo
+from switchml.keyed_rows import checked_keys
+from switchml.torch.collectives import Collective, Ranks
 from switchml.torch.encodings import Encoding, encode
+from switchml.torch.exact_network import ExactNetwork, Handle, Network
+from switchml.torch.gloo_moves import broadcast_over_gloo, union_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.operands import memory_of, require_device
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
-from switchml.work import Work
 
 __all__ = ["SparseAllReduce"]
 
@@ -75,7 +73,7 @@ class SparseAllReduce(Collective):
         """True: the ranks must agree on the places first."""
         return True
 
-    def share(self, gloo: Any, giver: int) -> None:
+    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None) -> None:
         """Give the result of rank `giver` to the ranks that lack it."""
         gives = self._ranks.own == giver
         count = torch.tensor([len(self._union) if gives else 0])
@@ -97,15 +95,15 @@ class SparseAllReduce(Collective):
         with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
             self._tensor.copy_(result)
 
-    def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
-        self._place(torch.from_numpy(comm.union_of_keys(self._places, purpose, timeout)))
+        self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, timeout)))
         self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=True)
-        return self._part.start(comm, timeout)
+        return self._part.start(network, timeout)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self._place(_union_over_gloo(gloo, self._places, self._ranks, self.timeout))
+        self._place(union_over_gloo(gloo, self._places, self._ranks.size, self.timeout))
         self._part = GlooReduction(self._sums, self._reduction, self._ranks.size)
         return [self._part.start(gloo, self.timeout)]
 
@@ -136,16 +134,3 @@ def _indices_of(places: Tensor, sizes: Sequence[int]) -> Tensor:
     steps = [math.prod(sizes[dimension + 1 :]) for dimension in range(len(sizes))]
     rows = [places.div(step, rounding_mode="floor") % size for step, size in zip(steps, sizes, strict=True) if step]
     return torch.stack(rows) if len(rows) == len(sizes) > 0 else places.new_zeros((len(sizes), len(places)))
-
-
-def _union_over_gloo(gloo: Any, places: Tensor, ranks: Ranks, timeout: timedelta) -> Tensor:
-    """Return the union of the places of all ranks, as `Communicator.union_of_keys` does."""
-    options = AllgatherOptions()
-    options.timeout = timeout
-    counts = torch.empty(ranks.size, dtype=torch.int64)
-    gloo._allgather_base(counts, torch.tensor([len(places)]), options).wait()
-    padded = torch.full((int(counts.max()),), -1)
-    padded[: len(places)] = places
-    table = torch.empty((ranks.size, len(padded)), dtype=torch.int64)
-    gloo._allgather_base(table.view(-1), padded, options).wait()
-    return torch.from_numpy(np.ascontiguousarray(merged(table.numpy(), counts.numpy())))

@@ -133,7 +133,7 @@ class FinishedGlooWork(dist.Work):  # type: ignore[misc]
         self._works = list(works)
         self._tensors = list(tensors)
         self._finish: Callable[[], None] | None = finish
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a future that has ended calls `_last_step` at once
         self._future: Any = None
 
     def _last_step(self, _: object = None) -> list[Tensor]:

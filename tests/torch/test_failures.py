@@ -1,5 +1,6 @@
 """Ranks that die and switches that are missing or lost: errors that name them, or Gloo."""
 
+import hashlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ import switchml.torch
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
+EXACT = {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}
 NARROW = {"SWITCHML_TORCH_WIRE": "8", "SWITCHML_TORCH_ROUNDING": "stochastic"}
 
 
@@ -120,7 +122,7 @@ def sparse_gradients(rank: int, step: int) -> torch.Tensor:
 def goes_on(
     rank: int, world_size: int, steps: int, pid: int, number: int
 ) -> tuple[str, list[str], str, dict[str, int]]:
-    """Train while a process of the fabric is killed; every sum is checked."""
+    """Train while a process of the fabric gets the signal `number`; every sum is checked."""
     lines = Lines()
     parameters = torch.zeros(200_003)
     half = torch.zeros(1000)
@@ -162,7 +164,7 @@ def goes_on(
         assert torch.allclose(rows.to_dense(), table, atol=world_size * atol)
         sparse += rows.to_dense()
         dist.barrier()
-    digest = str(hash(b"".join(state.numpy().tobytes() for state in (parameters, half, sparse))))
+    digest = hashlib.sha256(b"".join(state.numpy().tobytes() for state in (parameters, half, sparse))).hexdigest()
     return dist.group.WORLD.state, lines.lines, digest, switchml.torch.statistics()
 
 
@@ -172,9 +174,8 @@ def test_training_goes_on_over_gloo_when_the_switch_or_the_agent_is_killed(
     server: RendezvousServer, own_fabric: Ctl, role: str, lanes: dict[str, str]
 ) -> None:
     pid = pid_of(own_fabric, role)
-    environment = {**GLOO, **lanes, "PYTHONHASHSEED": "0"}
     results = Ranks(server, own_fabric.run_dir).run(
-        3, goes_on, 3, 12, pid, signal.SIGKILL, environment=environment, seconds=90
+        3, goes_on, 3, 12, pid, signal.SIGKILL, environment=GLOO | lanes, seconds=90
     )
     for state, _, digest, counters in results:
         assert state.startswith("gloo: ")
@@ -185,6 +186,24 @@ def test_training_goes_on_over_gloo_when_the_switch_or_the_agent_is_killed(
     [line] = results[0][1]
     assert "lost the network and continues over Gloo" in line
     assert all(lines == [] for _, lines, _, _ in results[1:])
+
+
+@pytest.mark.parametrize("role", ["switch", "agent"])
+@pytest.mark.parametrize("lanes", [{}, NARROW], ids=["wide", "narrow"])
+def test_an_exact_fallback_gives_the_bits_of_a_training_that_was_not_disturbed(
+    server: RendezvousServer, own_fabric: Ctl, role: str, lanes: dict[str, str]
+) -> None:
+    ranks = Ranks(server, own_fabric.run_dir)
+    pid = pid_of(own_fabric, role)
+    no_signal = 0
+    undisturbed, disturbed = (
+        ranks.run(3, goes_on, 3, 12, pid, number, environment=EXACT | lanes, seconds=90)
+        for number in (no_signal, signal.SIGKILL)
+    )
+    assert all(state == "network" for state, *_ in undisturbed)
+    assert all(state.startswith("gloo-exact: ") for state, *_ in disturbed)
+    assert all(counters["gloo_calls"] > 0 for *_, counters in disturbed)
+    assert len({digest for _, _, digest, _ in (*undisturbed, *disturbed)}) == 1
 
 
 def test_without_a_fallback_the_loss_of_the_agent_is_an_error(server: RendezvousServer, own_fabric: Ctl) -> None:

@@ -141,7 +141,7 @@ def shares(rank: int, world_size: int, private: bool) -> None:
         reduced.finish()
         if rank != giver:
             reduced = SparseAllReduce(lacking, *arguments)
-        reduced.share(gloo, giver)
+        reduced.share(gloo, giver, None)
         reduced.deliver()
         shared = ours if rank == giver else lacking
         assert shared.is_coalesced()

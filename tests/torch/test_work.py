@@ -194,3 +194,14 @@ def timed_out(rank: int) -> str:
 
 def test_a_collective_that_is_out_of_time_names_the_rank_that_is_missing(ranks: Ranks) -> None:
     assert ranks.run(2, timed_out) == ["CollectiveTimeout", "WorkerLost"]
+
+
+def future_after_the_end(rank: int) -> None:
+    x = torch.tensor([float(rank)])
+    work = dist.all_reduce(x, dist.ReduceOp.MAX, async_op=True)  # over Gloo
+    work.wait()
+    assert work.get_future().wait()[0].item() == 1
+
+
+def test_a_future_of_gloo_that_is_asked_for_after_the_end_has_ended(ranks: Ranks) -> None:
+    ranks.run(2, future_after_the_end)

@@ -30,6 +30,7 @@ PRELOADED = (
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "torch.distributed.optim",
+    "torchft",
 )
 _numbers = itertools.count()
 

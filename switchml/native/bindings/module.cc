@@ -1,5 +1,6 @@
 // switchml._native: the native part of a communicator, for Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
@@ -24,6 +25,7 @@
 #include "native/wire/constants.h"
 #include "switchml/native/bindings/module_kernels.h"
 #include "switchml/native/communicator.h"
+#include "switchml/native/lockstep.h"
 
 namespace nb = nanobind;
 using switchml::bindings::counters;
@@ -34,6 +36,7 @@ using switchml::client::CallStatus;
 using switchml::client::Communicator;
 using switchml::client::Division;
 using switchml::client::Form;
+using switchml::client::Lockstep;
 using switchml::wire::Format;
 
 namespace {
@@ -98,15 +101,20 @@ Format checked_format(uint32_t format) {
   return static_cast<Format>(format);
 }
 
-uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
-                uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
-                uint64_t seed, uint32_t form, uint32_t format) {
-  const CallKind of = checked_kind(kind);
+Arrays arrays_at(uint64_t input, uint64_t output, uint64_t size, uint32_t division) {
   Arrays arrays;
   arrays.input = reinterpret_cast<const uint8_t*>(input);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   arrays.output = reinterpret_cast<uint8_t*>(output);      // NOLINT(performance-no-int-to-ptr)
   arrays.elements = size;
   arrays.division = checked_division(division);
+  return arrays;
+}
+
+uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
+                uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
+                uint64_t seed, uint32_t form, uint32_t format) {
+  const CallKind of = checked_kind(kind);
+  const Arrays arrays = arrays_at(input, output, size, division);
   const Form in = checked_form(form);
   const Format as = checked_format(format);
   const nb::gil_scoped_release release;
@@ -121,6 +129,32 @@ bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t boun
   const nb::gil_scoped_release release;
   auto* memory = reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   return switchml::client::all_within(of, memory, elements, bound);
+}
+
+void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
+                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form, uint32_t rank,
+                   uint32_t world_size, uint32_t values, bool optional_values) {
+  const CallKind of = checked_kind(kind);
+  const Arrays arrays = arrays_at(input, output, size, division);
+  const Form in = checked_form(form);
+  const nb::gil_scoped_release release;
+  new (place)
+      Lockstep(of, arrays, {lane_bits, stochastic, seed, sequence}, in, {rank, world_size, values, optional_values});
+}
+
+template <typename Element>
+using Row = nb::ndarray<nb::numpy, Element, nb::ndim<1>>;
+
+// Returns this rank's part in a round: memory of `self`, which the next round replaces.
+std::pair<Row<uint8_t>, Row<int32_t>> contribute(nb::pointer_and_handle<Lockstep> self) {
+  {
+    const nb::gil_scoped_release release;
+    self.p->contribute();
+  }
+  std::vector<uint8_t>& exponents = self.p->exponents();
+  std::vector<int32_t>& words = self.p->words();
+  return {Row<uint8_t>(exponents.data(), {exponents.size()}, self.h),
+          Row<int32_t>(words.data(), {words.size()}, self.h)};
 }
 
 // Waits in short intervals, so that a KeyboardInterrupt can be raised between them.
@@ -255,6 +289,28 @@ NB_MODULE(_native, module) {
       "big-endian."));
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<Lockstep>(
+      module, "Lockstep",
+      "A sum that goes another way than through a switch, with the bits that a job's switch would give.\n\n"
+      "It has rounds until it has `ended`. In a round every rank calls `contribute`, replaces the exponents by the\n"
+      "largest of all ranks and the words by their sums modulo 2^32, and calls `take`.")
+      .def("__init__", &make_lockstep, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
+           nb::arg("division"), nb::arg("lane_bits"), nb::arg("stochastic"), nb::arg("seed"), nb::arg("sequence"),
+           nb::arg("form"), nb::arg("rank"), nb::arg("world_size"), nb::arg("values"), nb::arg("optional_values"),
+           "Begin the call with the number `sequence`; the first arguments are those of `Communicator.submit`.\n\n"
+           "The last ones are those of the job. Raises ValueError for arguments that cannot be.")
+      .def_prop_ro("ended", &Lockstep::has_ended)
+      .def("contribute", &contribute,
+           "Return this rank's exponents and words of the next round, which may be empty. The round that follows\n"
+           "overwrites both. Only while the call has not ended.")
+      .def("take", &Lockstep::take, free,
+           "Read the results of the round. Raises RuntimeError if they contradict each other.")
+      .def_prop_ro(
+          "non_finite_count", [](const Lockstep& call) { return call.non_finite().count; },
+          "The number of elements that are NaN or infinite at some rank.")
+      .def_prop_ro(
+          "non_finite_indices", [](const Lockstep& call) { return call.non_finite().indices; },
+          "The lowest indices of such elements.");
   nb::class_<OwnedByProcess>(
       module, "Communicator",
       "One rank's end of the memory that it shares with its agent, and the thread that works on it.")

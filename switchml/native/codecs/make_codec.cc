@@ -105,6 +105,9 @@ void require_division(CallKind kind, const Arrays& arrays, uint32_t world_size) 
 
 // A lane must hold the sum of one level of each rank, and of one flag.
 void require_lanes(const Lanes& lanes, uint32_t world_size) {
+  if (lanes.bits != 32 && lanes.bits != 16 && lanes.bits != 8) {
+    throw std::invalid_argument("a lane has 8, 16 or 32 bits, not " + std::to_string(lanes.bits));
+  }
   const int64_t most = kernels::largest_lane(static_cast<int>(lanes.bits));
   if (world_size > most) {
     throw std::invalid_argument("lanes of " + std::to_string(lanes.bits) + " bits hold the sums of at most " +
@@ -150,6 +153,17 @@ uint32_t element_bytes(CallKind kind) {
       return 1;
   }
   return 1;
+}
+
+void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  if (address % element_bytes(kind) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its elements");
+  }
+  if (elements > UINT64_MAX / 8 || (elements > 0 && address == 0)) {
+    throw std::invalid_argument("no array has " + std::to_string(elements) + " elements at address " +
+                                std::to_string(address));
+  }
 }
 
 // A block that no rank sends is written by none, so its sums must be where its values are.

@@ -31,6 +31,9 @@ constexpr CallKind kLastCallKind = CallKind::int64_sum;
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
+// Throws std::invalid_argument if no array of `elements` elements of the kind can be at this address.
+void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind);
+
 // The form of an all-reduce. Large `sparse` ones are dense if a sample of their blocks shows that too many have
 // values (sample.h). `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call has the
 // same bits as a dense one; its codec is that of a sparse call without a sample.
@@ -40,7 +43,7 @@ enum class Form : uint8_t { dense, sparse, automatic };
 // `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A sparse
 // call has the same result; in large packets (agreed.h), floats may differ from it in their last bits. It is sparse if
 // its ranks may send no values, its elements are not of 64 bits and are replaced by their sums, and its blocks can be
-// named. Throws std::invalid_argument if the kind cannot have parts like those of `arrays`.
+// named. Throws std::invalid_argument if the kind cannot have parts like those of `arrays`, or no such lanes.
 std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
                                   const channel::Geometry& geometry, const Lanes& lanes = {}, Form form = Form::dense);
 

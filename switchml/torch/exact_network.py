@@ -1,0 +1,193 @@
+"""The calls of a communicator over Gloo, with the bits that the switch would give.
+
+The native code makes the same integers of a tensor as for packets, with the largest exponents of the same blocks. Gloo
+finds these exponents and sums the integers, which is exact in any order. So a training that has lost its switch ends
+with the same parameters as one that has not.
+"""
+
+# ruff: noqa: ARG002 - the parameters are those of Communicator
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Union
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from switchml import _native
+from switchml.calls import FORMS, Sparse, checked_sum
+from switchml.communicator import DEFAULT_TIMEOUT, Communicator
+from switchml.errors import NonFiniteError
+from switchml.keyed_rows import Keys
+from switchml.lanes import Lanes
+from switchml.tensors import Buffer, buffer_of
+from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
+from switchml.work import Work
+
+__all__ = ["Ended", "ExactNetwork", "Handle", "Job", "Network"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the switch: what the bits of its results depend on.
+
+    Attributes:
+        rank, world_size: this rank, and the number of ranks.
+        values: 32-bit values of a packet.
+        optional_values: see `Communicator.optional_values`.
+
+    """
+
+    rank: int
+    world_size: int
+    values: int
+    optional_values: bool
+
+
+class Ended:
+    """The handle of a call that has ended."""
+
+    def __init__(self, indices: tuple[int, ...] = (), count: int = 0) -> None:
+        self._indices = indices
+        self._count = count
+
+    def wait(self) -> None:
+        """Return at once.
+
+        Raises:
+            NonFiniteError: a rank contributed NaN or infinity.
+
+        """
+        if self._count:
+            raise NonFiniteError(f"{self._count} elements are NaN or infinite", self._indices, self._count)
+
+
+class ExactNetwork:
+    """The part of `Communicator` that collectives use. A call returns when it has ended; handles say how.
+
+    All ranks make the same calls in the same order.
+
+    Attributes:
+        calls: the number of calls before the next one, on which the random numbers of stochastic rounding depend.
+
+    """
+
+    def __init__(self, gloo: Any, job: Job, calls: int = 0) -> None:
+        """Continue a job after `calls` calls, over the group `gloo` of all of its ranks."""
+        self._gloo = gloo
+        self._job = job
+        self.calls = calls
+
+    def all_reduce(
+        self,
+        x: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+        sparse: Sparse = False,
+    ) -> Ended:
+        """Do what `Communicator.all_reduce` does."""
+        buffer = buffer_of(x)
+        kind, lanes = checked_sum("all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound)
+        return self._sum(kind, buffer, buffer, _native.DIVISION_WHOLE, lanes, FORMS[sparse], timeout)
+
+    def reduce_scatter(
+        self,
+        input: Tensor,  # noqa: A002 - as of Communicator
+        output: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+    ) -> Ended:
+        """Do what `Communicator.reduce_scatter` does."""
+        given, result = buffer_of(input, written=False), buffer_of(output)
+        kind, lanes = checked_sum("reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound)
+        return self._sum(kind, given, result, _native.DIVISION_SCATTER, lanes, _native.FORM_DENSE, timeout)
+
+    def all_gather(
+        self,
+        input: Tensor,  # noqa: A002 - as of Communicator
+        output: Tensor,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Ended:
+        """Do what `Communicator.all_gather` does."""
+        all_gather_over_gloo(self._gloo, output, input, _duration(timeout)).wait()
+        self.calls += 1
+        return Ended()
+
+    def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
+        """Do what `Communicator.union_of_keys` does."""
+        union: Keys = union_over_gloo(self._gloo, keys, self._job.world_size, _duration(timeout)).numpy()
+        self.calls += 2  # the numbers of keys, and the keys
+        return union
+
+    def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Ended:
+        """Do what `Communicator.broadcast` does."""
+        broadcast_over_gloo(self._gloo, x, root, _duration(timeout)).wait()
+        self.calls += 1
+        return Ended()
+
+    def barrier(self, timeout: float | None = None, async_op: bool = False) -> Ended:
+        """Do what `Communicator.barrier` does."""
+        barrier_over_gloo(self._gloo, _duration(timeout)).wait()
+        self.calls += 1
+        return Ended()
+
+    def _sum(
+        self, kind: int, given: Buffer, result: Buffer, division: int, lanes: Lanes, form: int, timeout: float | None
+    ) -> Ended:
+        """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
+        job = self._job
+        rounds = _native.Lockstep(
+            kind,
+            given.address,
+            result.address,
+            given.elements,
+            division,
+            lanes.bits,
+            lanes.stochastic,
+            lanes.seed,
+            self.calls,
+            form,
+            job.rank,
+            job.world_size,
+            job.values,
+            job.optional_values,
+        )
+        self.calls += 1
+        while not rounds.ended:
+            exponents, words = rounds.contribute()
+            self._reduce(torch.from_numpy(exponents), dist.ReduceOp.MAX, timeout)
+            self._reduce(torch.from_numpy(words), dist.ReduceOp.SUM, timeout)
+            rounds.take()
+        return Ended(tuple(rounds.non_finite_indices), rounds.non_finite_count)
+
+    def _reduce(self, values: Tensor, op: Any, timeout: float | None) -> None:
+        if len(values) == 0:  # at all ranks
+            return
+        options = dist.AllreduceOptions()
+        options.reduceOp = op
+        options.timeout = _duration(timeout)
+        self._gloo.allreduce([values], options).wait()
+
+
+def _duration(timeout: float | None) -> timedelta:
+    return timedelta(seconds=DEFAULT_TIMEOUT if timeout is None else timeout)
+
+
+Network = Union[Communicator, ExactNetwork]  # noqa: UP007 - evaluated at import, also on Python 3.10
+Handle = Union[Work, Ended]  # noqa: UP007

@@ -1,0 +1,147 @@
+"""torchft over SwitchML: replicas that die and return, and outer steps in 8-bit lanes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric_harness import Ctl
+from test_digits import example
+from torch_harness import RendezvousServer
+
+coordination = pytest.importorskip("torchft.coordination", reason="torchft is not installed here")
+
+from switchml.torchft import ProcessGroupSwitchML  # noqa: E402
+
+STEPS = 400
+PAUSE_SECONDS = 0.05  # after each step while replicas come and go, so that the training does not end before
+SECONDS = 90
+
+
+@pytest.fixture
+def lighthouse(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Provide the address of a lighthouse that notices the end of a replica after half a second.
+
+    The parameter is the least number of replicas, by default 1.
+    """
+    server = coordination.LighthouseServer(
+        bind="[::]:0",
+        min_replicas=getattr(request, "param", 1),
+        join_timeout_ms=200,
+        quorum_tick_ms=20,
+        heartbeat_timeout_ms=500,
+    )
+    try:
+        yield server.address()
+    finally:
+        server.shutdown()
+
+
+class Replica:
+    """A process of one replica, and what it has told so far."""
+
+    def __init__(self, server: RendezvousServer, run: Callable[..., None], *arguments: Any) -> None:
+        self.told, theirs = server.context.Pipe()
+        self.process = server.context.Process(target=run, args=(theirs, *arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.steps: list[tuple[int, int, float]] = []
+        self.result: Any = None
+
+    def read_until(self, condition: Callable[[Replica], bool]) -> None:
+        """Read what the replica tells until the condition holds."""
+        end = time.monotonic() + SECONDS
+        while not condition(self):
+            assert self.told.poll(max(0, end - time.monotonic())), f"nothing more after {self.steps[-1:]}"
+            message = self.told.recv()
+            if isinstance(message, tuple):
+                self.steps.append(message)
+            else:
+                self.result = message
+
+
+def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str) -> None:
+    os.environ |= {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(run_dir)}
+
+    def tell(*step: float) -> None:
+        results.send(step)
+        results.poll(PAUSE_SECONDS)  # no pause any more once the test has sent anything
+
+    results.send(example("torchft_ddp").train(replica, STEPS, tell, lighthouse))
+
+
+@pytest.mark.long
+def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
+    arguments = (fabric.run_dir, lighthouse)
+    replicas = [Replica(server, trains, number, *arguments) for number in range(3)]
+    for replica in replicas:
+        replica.read_until(lambda it: bool(it.steps) and it.steps[-1][1] == 3)
+    begin = max(replica.steps[-1][0] for replica in replicas)
+    replicas[1].process.kill()
+    for survivor in (replicas[0], replicas[2]):
+        survivor.read_until(lambda it: it.steps[-1][1] == 2)
+    returned = Replica(server, trains, 1, *arguments)
+    for replica in (replicas[0], returned, replicas[2]):
+        replica.read_until(lambda it: bool(it.steps) and it.steps[-1][1] == 3)
+    for replica in (replicas[0], returned, replicas[2]):
+        replica.told.send("go on without pauses")
+    for replica in (replicas[0], returned, replicas[2]):
+        replica.read_until(lambda it: it.result is not None)
+        assert replica.result == replicas[0].result
+    for survivor in (replicas[0], replicas[2]):
+        assert max(seconds for step, _, seconds in survivor.steps if step > begin) < 2
+
+
+def averages(results: Connection, replica: int, run_dir: Path, lighthouse: str, options: argparse.Namespace) -> None:
+    os.environ |= {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(run_dir)}
+    results.send(example("torch_diloco").train(replica, options, lighthouse))
+
+
+def trained_with_outer_steps(
+    server: RendezvousServer, fabric: Ctl, lighthouse: str, wire: int, outer: int, inner: int
+) -> dict[str, float]:
+    """Return the result of one of two replicas, whose results are the same."""
+    options = argparse.Namespace(replicas=2, outer=outer, inner=inner, wire=wire)
+    replicas = [Replica(server, averages, number, fabric.run_dir, lighthouse, options) for number in range(2)]
+    for replica in replicas:
+        replica.read_until(lambda it: it.result is not None)
+    assert replicas[0].result == replicas[1].result
+    return dict(replicas[0].result)
+
+
+@pytest.mark.parametrize("lighthouse", [2], indirect=True, ids=["both"])
+@pytest.mark.parametrize(
+    ("outer", "inner", "within"), [(4, 25, 0.05), pytest.param(20, 50, 0.01, marks=pytest.mark.long)]
+)
+def test_outer_steps_in_8_bits_are_as_good_and_cost_a_quarter(
+    server: RendezvousServer, fabric: Ctl, lighthouse: str, outer: int, inner: int, within: float
+) -> None:
+    wide, narrow = (trained_with_outer_steps(server, fabric, lighthouse, wire, outer, inner) for wire in (32, 8))
+    assert wide["outer_steps"] == narrow["outer_steps"] == outer
+    assert abs(narrow["loss"] / wide["loss"] - 1) < within
+    assert narrow["loss"] < 4  # of 4.85 without any training
+    assert narrow["bytes"] * inner * 4 == pytest.approx(narrow["bytes_of_ddp"], rel=0.01)
+    assert wide["bytes"] * inner == pytest.approx(wide["bytes_of_ddp"], rel=0.01)
+
+
+def test_the_lines_of_the_documentation_make_a_group() -> None:
+    page = Path(__file__).parents[2] / "docs" / "pytorch.md"
+    found = re.search(r"<!-- library: torchft -->\n.*?```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    assert isinstance(names["group"], ProcessGroupSwitchML)
+    assert names["group"].errored() is None
+
+
+def test_a_timeout_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="it must be positive"):
+        ProcessGroupSwitchML(timedelta(0))
