@@ -229,7 +229,7 @@ class Communicator:
                 256 values, whose last bits may differ (docs/sparse.md). It pays if most blocks are zero at most ranks,
                 and costs little otherwise. `Work.blocks` tells what was sent. The call is made as without `sparse` if a
                 switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
-                each of `slots`, or in large packets 70 % of them. "auto" sends all blocks where earlier calls of the
+                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the
                 same size and dtype have shown that most of them have values, and never changes bits (docs/sparse.md).
             codes: send floating-point numbers as codes of one byte that the switches expand to words before they add
                 them up, one of `codes` of this communicator. "natural8": a sign and one of the two powers of two around

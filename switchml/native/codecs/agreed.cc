@@ -7,6 +7,9 @@ namespace switchml::client {
 
 namespace {
 
+// How far blocks are prefetched. They lie anywhere in memory, so that no hardware foresees them.
+constexpr uint64_t kBlocksAhead = 2;
+
 constexpr uint32_t kBytesOfBlock = AgreedBlocks::kWords * sizeof(uint32_t);
 
 Arrays arrays_of(uint64_t blocks) {
@@ -63,6 +66,13 @@ void BlocksOfCall::for_each_block(uint64_t chunk, Act&& act) const {
   const uint64_t end = std::min<uint64_t>(first + blocks_of_chunk_, blocks_.some.size());
   for (uint64_t i = first; i < end; ++i) {
     act(blocks_.some[i], i - first);
+  }
+}
+
+void BlocksOfCall::prefetch_after(uint64_t chunk, uint64_t place) const {
+  const uint64_t later = chunk * blocks_of_chunk_ + place + kBlocksAhead;
+  if (later < blocks_.some.size()) {
+    blocks_.codec->prefetch(blocks_.some[later]);
   }
 }
 
@@ -123,6 +133,7 @@ Contribution BlocksOfCall::encode(const Chunk& chunk, uint8_t* words) const {
     return made;
   }
   for_each_block(chunk.number, [&](uint64_t block, uint64_t place) {
+    prefetch_after(chunk.number, place);
     const Contribution of_block = blocks_.codec->encode(state_of(chunk, block, place), words + place * kBytesOfBlock);
     made.exponent = std::max(made.exponent, of_block.exponent);
     made.count = static_cast<uint16_t>(place * AgreedBlocks::kWords + of_block.count);
@@ -136,6 +147,7 @@ uint32_t BlocksOfCall::decode(const Chunk& chunk, const uint8_t* words) const {
   const uint32_t weighed = weigh_from(0, words);
   if (chunk.phase == Chunk::Phase::values) {
     for_each_block(chunk.number, [&](uint64_t block, uint64_t place) {
+      prefetch_after(chunk.number, place);
       blocks_.codec->decode(state_of(chunk, block, place), words + place * kBytesOfBlock);
     });
   }

@@ -16,7 +16,7 @@ namespace switchml::client {
 // The blocks of a call, of kWords words each, and this rank's exponents of them.
 struct AgreedBlocks {
   static constexpr uint32_t kWords = 256;
-  static constexpr double kLargestShare = 0.7;  // with values at some rank; with more, a dense call is as fast
+  static constexpr double kLargestShare = 0.6;  // with values at some rank; with more, a dense call is as fast
 
   std::unique_ptr<BlockCodec> codec;  // a block is one of its chunks
   std::vector<uint16_t> exponents;    // or BlockCodec::kZero
@@ -71,6 +71,8 @@ class BlocksOfCall final : public Codec {
   // Returns the state of a chunk for the codec of one of its blocks, the `place`-th.
   Chunk state_of(const Chunk& chunk, uint64_t block, uint64_t place) const;
   bool owns(uint64_t chunk) const;
+  // Prefetches the memory of a block that follows the `place`-th one of a chunk.
+  void prefetch_after(uint64_t chunk, uint64_t place) const;
   // Notes the lanes that the words of the phase `flags` name.
   void read_flags(Chunk* chunk, const uint8_t* words);
 

@@ -27,6 +27,7 @@ class BlockFloat : public BlockCodec {
   Step advance(Chunk* chunk, const uint8_t* words) override;
 
   uint16_t look_at(uint64_t block) override;
+  void prefetch(uint64_t block) const override { this->template prefetch_output_of<Value>(this->place_of(block)); }
   uint16_t largest_exponent() const override { return wire::exponent::non_finite; }
   void read_flags(Chunk* chunk, const uint8_t* words) override;
 

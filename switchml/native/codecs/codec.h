@@ -196,6 +196,15 @@ class Codec {
     }
     return place.own ? output + place.in_part : nullptr;
   }
+  // Prefetches the memory of a chunk's results, which will be written soon.
+  template <typename Element>
+  void prefetch_output_of(const Place& place) const {
+    constexpr uint32_t kLine = 64;
+    const auto* const output = reinterpret_cast<const uint8_t*>(output_of<Element>(place));
+    for (uint32_t byte = 0; byte < place.count * sizeof(Element); byte += kLine) {
+      __builtin_prefetch(output + byte, 1);
+    }
+  }
   void clear_from(uint32_t first, uint8_t* words) const {
     if (first < values_) {
       std::fill_n(words + first * kWordBytes, (values_ - first) * kWordBytes, uint8_t{0});
@@ -231,6 +240,8 @@ class BlockCodec : public Codec {
   // Returns this rank's exponent of a block, or kZero if all of its elements are 0. These are then +0.0, as their sum
   // will be.
   virtual uint16_t look_at(uint64_t block) = 0;
+  // Prefetches the memory of a block, whose sums replace its values.
+  virtual void prefetch(uint64_t block) const = 0;
   // Returns the number of elements of all chunks but the last.
   uint32_t elements_of_chunk() const { return values() * (kWordBits / lane_bits()); }
   // Returns the largest exponent that look_at() returns, except for kZero.

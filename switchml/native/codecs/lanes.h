@@ -48,6 +48,7 @@ class NarrowIntegers final : public BlockCodec {
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
   uint16_t look_at(uint64_t block) override;
+  void prefetch(uint64_t block) const override { this->template prefetch_output_of<Integer>(this->place_of(block)); }
 
  private:
   bool streaming_;

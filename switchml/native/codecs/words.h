@@ -24,6 +24,7 @@ class Integers final : public BlockCodec {
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
   uint16_t look_at(uint64_t block) override;
+  void prefetch(uint64_t block) const override { prefetch_output_of<int32_t>(place_of(block)); }
 
  private:
   bool streaming_;
