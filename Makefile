@@ -29,7 +29,7 @@
 #   make sanitize    the native code under ASan and UBSan
 #   make sanitize-native  the native code's unit tests alone under ASan and UBSan
 #   make tsan        the native code under ThreadSanitizer; ARGS='tests/loopback/test_shm_port.py' for some of the tests
-#   make tsan-python  the same without the native unit tests
+#   make tsan-python  a selection of the extension modules' tests under ThreadSanitizer, for `.ci/run`
 #   make fuzz        hostile input for the native code (needs clang) and the servers (atheris); ARGS='--seconds 600 --coverage'
 #   make clean       remove everything that these targets have created
 
@@ -69,14 +69,14 @@ demo: $(VENV)/demo.stamp
 # Two tests at a time. Failed tests are not repeated.
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
+# For targets whose programs wait for each other, and keep one core busy. The output of each is printed when it has ended.
+TWO_AT_A_TIME = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
+
 test: lint test-native
 	$(call pytest,tests/unit tests/prose)
-	$(call pytest,tests/loopback)
+	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
 	$(call pytest,tests/fabric)
-	$(MAKE) --no-print-directory ptf TARGET=soft
-	$(MAKE) --no-print-directory ptf TARGET=bmv2
-	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator
-	$(MAKE) --no-print-directory differential SEED=1
+	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-tofino-emulator differential SEED=1
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)
@@ -89,8 +89,10 @@ test-native: $(VENV)/dev.stamp
 	$(BIN)/cmake --build build/cp* --target native_tests
 	$(call ctest,build/cp*)
 
-ptf: $(VENV)/dev.stamp
-	$(BIN)/python -m ptf_tests.run --target $(TARGET)
+ptf: ptf-$(TARGET)
+
+ptf-%: $(VENV)/dev.stamp
+	$(BIN)/python -m ptf_tests.run --target $*
 
 bench-devices: $(VENV)/dev.stamp
 	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
@@ -114,8 +116,8 @@ docker-requirements: $(VENV)/dev.stamp
 	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
 test-torch: $(TORCH_VENV)/torch.stamp
-	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
-	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
+	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/torch $(ARGS)
+	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
 
 faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/fabric/test_jobs.py tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py $(ARGS))
@@ -168,7 +170,8 @@ bench-links: $(VENV)/dev.stamp
 model:
 	$(PYTHON) -m model.run $(ARGS)
 
-lint: python-lint proto-lint native-lint docker-lint
+lint: $(VENV)/dev.stamp
+	@$(TWO_AT_A_TIME) native-lint python-lint proto-lint docker-lint
 
 python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -240,12 +243,18 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@touch $@ $(VENV)/demo.stamp
 
 # PyTorch is large, so it has a separate environment. For another build of PyTorch than that of the default index (for
-# example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS.
-$(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
+# example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS. Most modules of these packages are never imported, so none is
+# compiled before it is.
+$(TORCH_VENV)/packages.stamp: Makefile | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
-	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) \
-	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-compile $(BUILD_TOOLS) \
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'pytest-xdist>=3.5' 'expecttest>=0.3' 'hypothesis>=6.100' \
+	  '$(TORCH)' $(TORCH_LIBRARIES)
+	@touch $@
+
+$(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
+	@echo "make: compiling and installing into $(TORCH_VENV)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
 	  --config-settings build-dir=build/torch --editable '.[demo,torch,torchft,tune]'
 	@touch $@
@@ -310,9 +319,16 @@ tsan: $(VENV)/dev.stamp
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="$(TSAN)" .venv-tsan/bin/pytest -n 2 --dist worksteal \
 	  $(or $(ARGS),$(TSAN_TESTS)) || { cat $(TSAN_REPORT).*; exit 1; }
 
-# Without the native unit tests, whose code these use too.
+# The tests in which threads of the native code work at the same time: ranks, progress threads, data threads, shards, ports,
+# and calls that change the switch's tables. The others repeat these with other values, dtypes and lanes, or test code of a
+# single thread. The native unit tests are left out, because these tests use their code too.
+TSAN_SHORT := tests/loopback/test_shm_port.py tests/loopback/test_udp_threads.py tests/loopback/test_softswitch_udp.py \
+  tests/loopback/test_softswitch_frames.py tests/loopback/test_softswitch_packet_ports.py tests/loopback/test_collectives.py \
+  tests/loopback/test_collectives_parts.py tests/loopback/test_collectives_sparse.py -k 'not million and not test_ranks_over_both \
+  and not test_sparse_sums and not test_a_column and not (test_float32 and not normal)'
+
 tsan-python:
-	$(MAKE) --no-print-directory tsan ARGS="$(TSAN_TESTS)"
+	$(MAKE) --no-print-directory tsan ARGS="$(TSAN_SHORT)"
 
 # ---- hostile input ----------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def source_distribution(environment: Path) -> Path:
 def wheel(source_distribution: Path) -> Path:
     """Build the source distribution, and the wheel from it."""
     place = BUILD / "from_sdist"
-    options = ("--no-deps", f"--wheel-dir={place}", f"--config-settings=build-dir={BUILD}/tree")
+    options = ("--no-deps", f"--wheel-dir={place}")
     pip("wheel", *options, str(source_distribution))
     [path] = place.glob("*.whl")
     return path
