@@ -123,11 +123,11 @@ class PlacedJob:
         )
 
     def _formats(self) -> frozenset[Format]:
-        """Return the formats of the switches that have ranks; the others get sums, which are in INT32."""
-        with_ranks = {rank.switch for rank in self.job.ranks}
-        return frozenset[Format].intersection(
-            *(switch.driver.capabilities.formats for place, switch in self.places() if place.switch in with_ranks)
-        )
+        """Return the formats of the switches to which ranks send; the others get sums, which are in INT32."""
+        job = self.job
+        with_ranks = {rank.switch for rank in job.ranks}
+        switches = [switch for place, switch in self.places() if job.over_aggregators or place.switch in with_ranks]
+        return frozenset[Format].intersection(*(switch.driver.capabilities.formats for switch in switches))
 
     def activation(self) -> pb.ControllerMessage:
         """Return the message that lets ranks attach."""
