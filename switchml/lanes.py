@@ -7,7 +7,18 @@ from typing import Final, Literal, NamedTuple
 from switchml import _native
 from switchml.arguments import whole_number
 
-__all__ = ["CODES", "FORMATS", "LANE_BITS", "ROUNDINGS", "WIDE", "Codes", "Lanes", "Rounding", "lanes_for"]
+__all__ = [
+    "CODES",
+    "FORMATS",
+    "LANE_BITS",
+    "MOST_RANKS_OF_DYNAMIC8",
+    "ROUNDINGS",
+    "WIDE",
+    "Codes",
+    "Lanes",
+    "Rounding",
+    "lanes_for",
+]
 
 Codes = Literal["natural8", "dynamic8"]
 Rounding = Literal["nearest", "stochastic"]
@@ -21,9 +32,10 @@ FORMATS: Final[dict[Codes | None, int]] = {
 }
 """The formats of packets by the name of their codes; None for words."""
 CODES: Final[tuple[Codes, ...]] = ("natural8", "dynamic8")
+MOST_RANKS_OF_DYNAMIC8: Final = 64
+"""The sums of dynamic8 codes of up to this many ranks fit a word."""
 
 _WORD_BITS: Final = 32
-_MOST_RANKS_OF_DYNAMIC8: Final = 64  # whose sums fit a word
 _FLOATS: Final = ("float32", "float16", "bfloat16")
 _LARGEST_MAGNITUDES: Final = {"bool": 1, "int8": 2**7, "uint8": 2**8 - 1, "int16": 2**15, "int32": 2**31}
 _UNCHANGED: Final = "The array is unchanged."
@@ -120,9 +132,9 @@ def _coded(codes: Codes, dtype: str, world_size: int, seed: int) -> Lanes:
         raise ValueError(f"codes is {codes!r}; it must be {' or '.join(map(repr, CODES))}. {_UNCHANGED}")
     if dtype not in _FLOATS:
         raise ValueError(f"codes are for {', '.join(_FLOATS)}, not for {dtype}. {_UNCHANGED}")
-    if codes == "dynamic8" and world_size > _MOST_RANKS_OF_DYNAMIC8:
+    if codes == "dynamic8" and world_size > MOST_RANKS_OF_DYNAMIC8:
         raise ValueError(
-            f"the sums of dynamic8 codes fit words for at most {_MOST_RANKS_OF_DYNAMIC8} ranks, and this job has "
+            f"the sums of dynamic8 codes fit words for at most {MOST_RANKS_OF_DYNAMIC8} ranks, and this job has "
             f"{world_size}. {_UNCHANGED} Use natural8, or wire_bits."
         )
     return Lanes(seed=seed, codes=codes)

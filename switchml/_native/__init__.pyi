@@ -129,6 +129,7 @@ class Lockstep:
         seed: int,
         sequence: int,
         form: int,
+        format: int,
         rank: int,
         world_size: int,
         values: int,

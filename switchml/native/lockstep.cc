@@ -28,6 +28,8 @@ channel::Geometry geometry_of(const Job& job) {
   geometry.values = job.values;
   geometry.rank = job.rank;
   geometry.world_size = job.world_size;
+  geometry.results_apart = channel::Geometry::kInPlace;  // so that the rank expands its codes: no switch does here
+  geometry.formats = UINT32_MAX;
   // In smaller packets a sparse call has the bits of a dense one, which needs fewer rounds.
   geometry.optional_values = job.optional_values && AgreedBlocks::suit(geometry) ? 1 : 0;
   return geometry;

@@ -22,7 +22,7 @@ from switchml.calls import FORMS, Sparse, checked_sum
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.errors import NonFiniteError
 from switchml.keyed_rows import Keys
-from switchml.lanes import Lanes
+from switchml.lanes import FORMATS, Codes, Lanes
 from switchml.tensors import Buffer, buffer_of
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 from switchml.work import Work
@@ -93,10 +93,13 @@ class ExactNetwork:
         seed: int = 0,
         bound: int | None = None,
         sparse: Sparse = False,
+        codes: Codes | None = None,
     ) -> Ended:
         """Do what `Communicator.all_reduce` does."""
         buffer = buffer_of(x)
-        kind, lanes = checked_sum("all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = checked_sum(
+            "all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound, codes
+        )
         return self._sum(kind, buffer, buffer, _native.DIVISION_WHOLE, lanes, FORMS[sparse], timeout)
 
     def reduce_scatter(
@@ -111,10 +114,13 @@ class ExactNetwork:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        codes: Codes | None = None,
     ) -> Ended:
         """Do what `Communicator.reduce_scatter` does."""
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = checked_sum("reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound)
+        kind, lanes = checked_sum(
+            "reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound, codes
+        )
         return self._sum(kind, given, result, _native.DIVISION_SCATTER, lanes, _native.FORM_DENSE, timeout)
 
     def all_gather(
@@ -163,6 +169,7 @@ class ExactNetwork:
             lanes.seed,
             self.calls,
             form,
+            FORMATS[lanes.codes],
             job.rank,
             job.world_size,
             job.values,

@@ -6,6 +6,7 @@ from typing import Final, TypedDict
 
 import torch
 
+from switchml.lanes import Codes
 from switchml.torch.options import Options, current_options
 
 __all__ = ["MOST_RANKS_OF_16_BITS", "LaneArguments", "lane_arguments", "wire_bits"]
@@ -25,6 +26,7 @@ class LaneArguments(TypedDict, total=False):
     rounding: str
     seed: int
     bound: int
+    codes: Codes
 
 
 def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = None) -> int:

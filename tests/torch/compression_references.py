@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from switchml.dataplane.codes import integers_of_codes
+from switchml.dataplane.constants import DYNAMIC8_UNIT_BITS, Format
+from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.torch.compression import Compressor, FromLeader, Gather, Outcome, Place, Sum
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.rotations import hadamard
@@ -41,6 +44,24 @@ def mean(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
 
 def lanes(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return np.mean(np.float64(gradients), 0).astype(F), None
+
+
+def units_of(gradients: Arrays, bits: int) -> np.ndarray:
+    """Return the unit of each element: 2^bits units are the power of two above all magnitudes of its packet."""
+    per_packet = np.max([np.abs(blocks(x, EMBEDDED_VALUES)).max(1) for x in gradients], 0)
+    exponents = np.where(per_packet > 0, np.frexp(per_packet)[1], 0) - bits
+    return np.repeat(np.exp2(exponents.astype(np.float64)), EMBEDDED_VALUES)[: len(gradients[0])]
+
+
+def summed_codes(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+    """Sum the nearest numbers of the table; the powers of two of natural8 are random."""
+    assert method.codes == "dynamic8"
+    units, sums = units_of(gradients, DYNAMIC8_UNIT_BITS), np.zeros(len(gradients[0]))
+    table = np.unique(integers_of_codes(Format.DYNAMIC8))
+    middles = (table[1:] + table[:-1]) / 2
+    for x in gradients:
+        sums += table[np.searchsorted(middles, x / units)]
+    return (sums * units / len(gradients)).astype(F), None
 
 
 def int8(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
@@ -283,6 +304,7 @@ def dynamic8(gradients: Arrays, places: list[Place], method: Compressor) -> Resu
 REFERENCES: dict[str, Callable[[Arrays, list[Place], Compressor], Result]] = {
     "none": mean,
     "lanes": lanes,
+    "codes": summed_codes,
     "delay_control": lanes,
     "int8": int8,
     "qsgd": qsgd,

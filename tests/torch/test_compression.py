@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import unittest.mock
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from compression_references import REFERENCES, reference
+import torch.distributed as dist
+from compression_references import REFERENCES, reference, units_of
 from torch_harness import Ranks
 
 import switchml.torch
+from conftest import running_fabric
+from switchml.lanes import CODES
 from switchml.torch.compression import METHODS, Compressor, Exchange, Outcome, Place, by_name
 from switchml.torch.compression.compressor import flagged
+from switchml.torch.compression.sharded import ReduceScatter
 
 SIZE, ELEMENTS, STEP = 3, 5003, 4
 
@@ -37,6 +44,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "lanes-16": ("lanes", {"bits": 16}, lanes(16, ELEMENTS + 1)),
     "lanes-16-nearest": ("lanes", {"bits": 16, "rounding": "nearest"}, lanes(16, ELEMENTS + 1)),
     "lanes-8": ("lanes", {"bits": 8}, lanes(8, ELEMENTS + 1)),
+    "codes": ("codes", {}, 4 * (ELEMENTS + 1)),  # ranks that share memory with the switch write words there
+    "codes-dynamic8": ("codes", {"codes": "dynamic8"}, 4 * (ELEMENTS + 1)),
     "delay_control": ("delay_control", {}, None),  # rank 0 sends the word
     "int8": ("int8", {}, 4 * (blocks(256) + 1) + lanes(8, ELEMENTS)),
     "qsgd": ("qsgd", {}, 4 * (blocks(128) + 1) + lanes(16, ELEMENTS)),
@@ -119,6 +128,12 @@ def outcomes(server: Any, fabric: Any) -> list[dict[str, tuple[bytes, bytes | No
     return Ranks(server, fabric.run_dir).run(SIZE, all_methods)
 
 
+@pytest.fixture
+def udp_fabric() -> Iterator[Any]:
+    """Provide a fabric whose ranks reach the switch with packets."""
+    yield from running_fabric("--transport", "udp")
+
+
 def floats(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.float32)
 
@@ -127,7 +142,7 @@ def test_there_is_a_reference_for_each_method() -> None:
     assert set(REFERENCES) == set(METHODS) == {name for name, _, _ in CASES.values()}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "codes"])  # its powers of two have a test below
 def test_all_ranks_end_with_the_reference(outcomes: list[dict], case: str) -> None:
     name, options, _ = CASES[case]
     method = by_name(name, **options)
@@ -170,6 +185,93 @@ def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
     for found in outcomes:
         assert found["block_topk"][2] < 4 * ELEMENTS  # blocks of zeros are not sent
         assert found["inceptionn"][2] < 3 * ELEMENTS
+
+
+def powers_around(x: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Return the two powers of two around each element, as rows; below the unit 0 and the unit."""
+    size = np.abs(x.astype(np.float64))
+    lower = np.where(size < units, 0, np.exp2(np.frexp(np.maximum(size, units))[1] - 1))
+    upper = np.where(lower == size, lower, np.where(lower > 0, 2 * lower, units))
+    return np.copysign([lower, upper], x)
+
+
+def require_powers(averages: list[np.ndarray], gradients: list[np.ndarray]) -> None:
+    """Check that all ranks have the same average, of one of the two powers of two around each element of each rank."""
+    assert all(np.array_equal(average, averages[0]) for average in averages)
+    units = units_of(gradients, 30 - (len(gradients) - 1).bit_length())
+    sums = np.zeros((1, len(units)))
+    for gradient in gradients:
+        sums = (sums[:, None] + powers_around(gradient, units)).reshape(-1, len(units))
+    exact = averages[0].astype(np.float64)
+    assert bool((np.abs(sums / len(gradients) - exact).min(0) <= 2e-7 * np.abs(exact)).all())
+    spread = sums.max(0) > sums.min(0)
+    assert bool((exact[spread] != sums.mean(0)[spread] / len(gradients)).any())  # it is not the middle everywhere
+
+
+def test_sums_of_natural_codes_are_of_the_powers_of_two_around_the_elements(outcomes: list[dict]) -> None:
+    require_powers([floats(found["codes"][0]) for found in outcomes], [gradient_of(r).numpy() for r in range(SIZE)])
+
+
+EQUAL, REPEATS = (4 / 3, -0.7, 1.3e-3, 1.0), 4096
+
+
+def summed_codes(rank: int) -> dict[str, Any]:
+    """Average codes of gradients, of equal elements, of elements that are not finite, and in a reduce-scatter."""
+    exchange, found = three_rounds(), {}
+    for name in CODES:
+        method, before = by_name("codes", codes=name), switchml.torch.statistics()
+        outcome = exchanged(exchange, method, gradient_of(rank), place_of(rank))
+        after = switchml.torch.statistics()
+        assert exchanged(exchange, method, gradient_of(rank), place_of(rank), bad=rank == 1) is None
+        assert outcome is not None
+        assert after["gloo_calls"] == before["gloo_calls"]
+        assert outcome.own is None
+        part, bad = torch.empty(100), torch.empty(100)
+        given = torch.full((SIZE * 100,), 2.0**rank)
+        ReduceScatter(method)(part, given, dist.group.WORLD, dist.ReduceOp.AVG)
+        given[7] = math.nan if rank == 1 else 1
+        ReduceScatter(method)(bad, given, dist.group.WORLD, dist.ReduceOp.AVG)
+        assert bool(bad.isnan().all())
+        found[name] = outcome.average.numpy(), after["wire_bytes"] - before["wire_bytes"], part.numpy()
+    equal = torch.tensor(EQUAL).repeat(REPEATS)
+    outcome = exchanged(exchange, by_name("codes"), equal, place_of(rank))
+    assert outcome is not None
+    return found | {"equal": outcome.average.numpy().reshape(REPEATS, -1)}
+
+
+def test_codes_over_packets(server: Any, udp_fabric: Any, outcomes: list[dict]) -> None:
+    """Packets have one byte for each element; the mean of many equal elements is that of the elements."""
+    got = Ranks(server, udp_fabric.run_dir).run(SIZE, summed_codes)
+    gradients = [gradient_of(rank).numpy() for rank in range(SIZE)]
+    require_powers([found["natural8"][0] for found in got], gradients)
+    for rank, found in enumerate(got):
+        assert [found[name][1] for name in CODES] == [ELEMENTS + 1] * 2
+        assert found["dynamic8"][0].tobytes() == outcomes[rank]["codes-dynamic8"][0]  # as over shared memory
+        np.testing.assert_array_equal(found["natural8"][2], np.float32(7 / 3))
+        np.testing.assert_allclose(found["dynamic8"][2], 7 / 3, rtol=0, atol=8 * 0.9 / 128)  # half a step
+    equal = got[0]["equal"].astype(np.float64)
+    for x, column in zip(EQUAL, equal.T, strict=True):
+        [[lower], [upper]] = powers_around(np.float32([x]), np.zeros(1))
+        deviation = math.sqrt((x - lower) * (upper - x) / (SIZE * REPEATS))
+        assert abs(column.mean() - x) <= 4 * deviation + 1e-6 * abs(x)
+        assert len(np.unique(column)) == (1 if lower == upper else SIZE + 1)
+
+
+def refused_codes(rank: int) -> None:
+    """Ask for codes in a job whose switches have none, as those of Tofino."""
+    with unittest.mock.patch.object(switchml.Communicator, "codes", ()):
+        dist.all_reduce(torch.ones(1))
+        exchange = Exchange(by_name("codes"), timeout=60.0)
+        with pytest.raises(RuntimeError, match="the switches of this job cannot sum natural8 codes: a switch must"):
+            exchanged(exchange, by_name("codes"), gradient_of(rank), place_of(rank, 2))
+        with pytest.raises(ValueError, match="cannot sum dynamic8 codes"):
+            ReduceScatter(by_name("codes", codes="dynamic8"))(
+                torch.empty(2), torch.ones(4), dist.group.WORLD, dist.ReduceOp.AVG
+            )
+
+
+def test_codes_are_refused_with_the_reason_where_switches_have_none(ranks: Ranks) -> None:
+    ranks.run(2, refused_codes)
 
 
 def inputs_of(rank: int, elements: int) -> dict[str, torch.Tensor]:

@@ -139,8 +139,9 @@ def test_which_memory_a_method_has() -> None:
         assert isinstance(memory_for(by_name(name), "none"), NoMemory)
     with pytest.raises(ValueError, match=r'topk is biased, and without error feedback.* write memory="none"'):
         memory_for(by_name("topk"), NoMemory())
-    with pytest.raises(ValueError, match="lanes does not know what it has sent"):
-        memory_for(by_name("lanes"), ErrorFeedback())
+    for name in ("lanes", "codes"):
+        with pytest.raises(ValueError, match=f"{name} does not know what it has sent"):
+            memory_for(by_name(name), ErrorFeedback())
     with pytest.warns(UserWarning, match="qsgd is unbiased"):
         memory_for(by_name("qsgd"), ErrorFeedback())
     with pytest.raises(TypeError, match="memory is 'feedback'"):
@@ -162,6 +163,7 @@ def test_which_memory_a_method_has() -> None:
         ("powersgd", {}, ValueError, "PowerSGD is PyTorch's own hook"),
         ("lanes", {"bits": 4}, ValueError, "bits is 4"),
         ("lanes", {"bits": 8, "rounding": "nearest"}, ValueError, 'The method "int8"'),
+        ("codes", {"codes": "natural"}, ValueError, "codes is 'natural'; it must be 'natural8' or 'dynamic8'"),
         ("qsgd", {"levels": 0}, ValueError, "levels is 0"),
         ("qsgd", {"norm": "l1"}, ValueError, "norm is 'l1'"),
         ("qsgd", {"block": 0}, ValueError, "block is 0"),
@@ -190,11 +192,18 @@ def test_sums_that_do_not_fit_are_refused() -> None:
     for name in ("int8", "lanes", "thc", "delay_control"):
         with pytest.raises(ValueError, match="8 bits hold no sum of 128 ranks"):
             by_name(name, **({"bits": 8} if name == "lanes" else {})).check(128)
+    for size in (64, 65, 1024):
+        by_name("codes").check(size)
+    by_name("codes", codes="dynamic8").check(64)
+    with pytest.raises(ValueError, match="sums of dynamic8 codes of at most 64 ranks, and this group has 65; use"):
+        by_name("codes", codes="dynamic8").check(65)
 
 
 def test_a_method_is_named_with_its_arguments() -> None:
     for name in METHODS:
         assert eval(repr(by_name(name)), {"by_name": by_name}).settings() == by_name(name).settings()
+    assert by_name("codes", codes="dynamic8").settings() == {"codes": "dynamic8"}
+    assert (by_name("codes").unbiased, by_name("codes", codes="dynamic8").unbiased) == (True, False)
     assert repr(by_name("topk", density=0.5)) == "by_name('topk', density=0.5)"
 
 
@@ -208,7 +217,7 @@ def test_codes_are_packed_into_as_few_bytes_as_hold_their_bits() -> None:
 
 def test_only_positional_methods_of_one_round_are_scattered() -> None:
     usable = [name for name in METHODS if METHODS[name].positional]
-    assert usable == ["none", "lanes", "signsgd", "signum"]
+    assert usable == ["none", "lanes", "codes", "signsgd", "signum"]
     for name in METHODS:
         if name in usable:
             ReduceScatter(by_name(name))

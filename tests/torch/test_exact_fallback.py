@@ -18,8 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_harness import Ranks, RendezvousServer
 
 from conftest import running_fabric
+from switchml.lanes import CODES
 from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.torch.paths import EMBEDDED
+from switchml.torch.wire import LaneArguments
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -66,6 +68,14 @@ def sums(rank: int, world_size: int) -> Iterator[tuple[str, Tensor]]:
         x = values_of(rank, torch.float32, elements)
         dist.all_reduce(x)
         yield f"{elements} elements", x
+    for codes in CODES:
+        x = values_of(rank, torch.float32)
+        part, whole = torch.empty(1001), values_of(rank, torch.float32, world_size * 1001)
+        coded = LaneArguments(codes=codes, seed=9)
+        dist.group.WORLD.all_reduce_in_lanes(x, "avg", coded).wait()
+        yield f"{codes} codes", x
+        dist.group.WORLD.reduce_scatter_in_lanes(part, whole, "sum", coded).wait()
+        yield f"parts of {codes} codes", part
     root = values_of(rank, torch.float32)
     dist.reduce(root, 1)
     yield "reduce", root

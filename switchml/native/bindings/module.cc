@@ -132,14 +132,15 @@ bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t boun
 }
 
 void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
-                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form, uint32_t rank,
-                   uint32_t world_size, uint32_t values, bool optional_values) {
+                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form, uint32_t format,
+                   uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
   const CallKind of = checked_kind(kind);
   const Arrays arrays = arrays_at(input, output, size, division);
   const Form in = checked_form(form);
+  const Format as = checked_format(format);
   const nb::gil_scoped_release release;
-  new (place)
-      Lockstep(of, arrays, {lane_bits, stochastic, seed, sequence}, in, {rank, world_size, values, optional_values});
+  new (place) Lockstep(of, arrays, {lane_bits, stochastic, seed, sequence, as}, in,
+                       {rank, world_size, values, optional_values});
 }
 
 template <typename Element>
@@ -296,7 +297,8 @@ NB_MODULE(_native, module) {
       "largest of all ranks and the words by their sums modulo 2^32, and calls `take`.")
       .def("__init__", &make_lockstep, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("lane_bits"), nb::arg("stochastic"), nb::arg("seed"), nb::arg("sequence"),
-           nb::arg("form"), nb::arg("rank"), nb::arg("world_size"), nb::arg("values"), nb::arg("optional_values"),
+           nb::arg("form"), nb::arg("format"), nb::arg("rank"), nb::arg("world_size"), nb::arg("values"),
+           nb::arg("optional_values"),
            "Begin the call with the number `sequence`; the first arguments are those of `Communicator.submit`.\n\n"
            "The last ones are those of the job. Raises ValueError for arguments that cannot be.")
       .def_prop_ro("ended", &Lockstep::has_ended)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from switchml.lanes import LANE_BITS, Rounding
+from switchml.lanes import LANE_BITS, Codes, Rounding
 from switchml.torch.wire import LaneArguments
 
 __all__ = [
@@ -155,22 +155,26 @@ class Sum(Request):
 
 @dataclass(frozen=True)
 class Average(Request):
-    """The average of float32 values, within the bound of lanes of `wire_bits`.
+    """The average of float32 values, within the bound of lanes of `wire_bits`, or of their codes of one byte.
 
     Attributes:
         wire_bits: the bits of a value in packets: 32, 16 or 8.
         rounding: with 16 or 8 bits, "nearest" or "stochastic".
-        seed: of stochastic rounding.
+        seed: of stochastic rounding, also that of the codes "natural8".
+        codes: those of `Communicator.all_reduce`, without `wire_bits` and `rounding`; None to send words.
 
     """
 
     wire_bits: int = 32
     rounding: Rounding = "nearest"
     seed: int = 0
+    codes: Codes | None = None
 
     @property
     def lanes(self) -> LaneArguments:
         """The lanes as arguments of a call."""
+        if self.codes is not None:
+            return LaneArguments(codes=self.codes, seed=self.seed)
         if self.rounding == "nearest":
             return LaneArguments(wire_bits=self.wire_bits)
         return LaneArguments(wire_bits=self.wire_bits, rounding=self.rounding, seed=self.seed)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from switchml.arguments import whole_number
-from switchml.lanes import Rounding
+from switchml.lanes import CODES, MOST_RANKS_OF_DYNAMIC8, Codes, Rounding
 from switchml.torch.compression.compressor import (
     Compressor,
     MemoryName,
@@ -36,6 +36,7 @@ __all__ = [
     "RandomK",
     "SharedTopK",
     "Sign",
+    "SummedCodes",
     "TernGrad",
     "placed",
 ]
@@ -95,6 +96,47 @@ class Lanes(Compressor):
     def settings(self) -> dict[str, object]:
         """Return the arguments."""
         return {"bits": self.bits, "rounding": self.rounding}
+
+
+class SummedCodes(Compressor):
+    """The average of codes of 8 bits, natural8 or dynamic8, which the switch expands before it adds them up.
+
+    All ranks have one unit for each packet. The switch must be able to do this: `Communicator.codes`.
+
+    Args:
+        codes: "natural8" for a sign and one of the two powers of two around each element, at random; "dynamic8" for
+            the nearest of 255 numbers of a dynamic tree.
+
+    """
+
+    name = "codes"
+    sent = "8; over shared memory 32"
+    requests = (Average,)
+    positional = True
+    unbiased = True
+    knows_own = False  # the unit of the codes is agreed for each packet
+
+    def __init__(self, codes: Codes = "natural8") -> None:
+        if codes not in CODES:
+            raise ValueError(f"codes is {codes!r}; it must be {' or '.join(map(repr, CODES))}")
+        self.codes = codes
+        self.unbiased = codes == "natural8"
+
+    def rounds(self, gradient: Tensor, place: Place) -> Rounds:
+        """Average the gradient."""
+        return Outcome((yield Average(gradient, seed=place.shared_seed, codes=self.codes)))
+
+    def check(self, world_size: int) -> None:
+        """Check that the sums of the codes fit words."""
+        if self.codes == "dynamic8" and world_size > MOST_RANKS_OF_DYNAMIC8:
+            raise ValueError(
+                f"codes: words hold the sums of dynamic8 codes of at most {MOST_RANKS_OF_DYNAMIC8} ranks, and this "
+                f"group has {world_size}; use natural8"
+            )
+
+    def settings(self) -> dict[str, object]:
+        """Return the arguments."""
+        return {"codes": self.codes}
 
 
 class Int8(Compressor):

@@ -17,6 +17,7 @@ __all__ = ["METHODS", "by_name", "memory_for", "require_scatterable", "table"]
 _CLASSES: Final[Sequence[type[Compressor]]] = (
     sums.Dense,
     sums.Lanes,
+    sums.SummedCodes,
     control.DelayControl,
     sums.Int8,
     sums.Qsgd,
