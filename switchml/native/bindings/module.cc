@@ -132,8 +132,8 @@ bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t boun
 }
 
 void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
-                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form, uint32_t format,
-                   uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
+                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form,
+                   uint32_t format, uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
   const CallKind of = checked_kind(kind);
   const Arrays arrays = arrays_at(input, output, size, division);
   const Form in = checked_form(form);
