@@ -28,10 +28,10 @@ inline channel::Geometry geometry(uint32_t world_size, uint32_t rank = 0, bool o
 }
 
 // The same call at several ranks, and a switch that sums their contributions to a position.
-class Call {
+class CodecCall {
  public:
-  Call(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX,
-       const Lanes& lanes = {}, bool optional_values = true, bool sparse = false)
+  CodecCall(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX,
+            const Lanes& lanes = {}, bool optional_values = true, bool sparse = false)
       : memory_(std::move(memory)), words_(memory_.size()) {
     for (size_t rank = 0; rank < memory_.size(); ++rank) {
       const Arrays arrays{memory_[rank].data(), memory_[rank].data(), elements};
@@ -40,8 +40,8 @@ class Call {
   }
   // Makes a call of parts, whose results go to `outputs`, or to `memory` if that is empty: then the own part of a
   // scatter or a gather lies where it lies among all parts.
-  Call(CallKind kind, Division division, uint64_t elements, std::vector<std::vector<uint8_t>> memory,
-       std::vector<std::vector<uint8_t>> outputs, const Lanes& lanes = {}, bool optional_values = true)
+  CodecCall(CallKind kind, Division division, uint64_t elements, std::vector<std::vector<uint8_t>> memory,
+            std::vector<std::vector<uint8_t>> outputs, const Lanes& lanes = {}, bool optional_values = true)
       : memory_(std::move(memory)), outputs_(std::move(outputs)), words_(memory_.size()) {
     const uint64_t part_bytes = elements / memory_.size() * element_bytes(kind);
     for (size_t rank = 0; rank < memory_.size(); ++rank) {

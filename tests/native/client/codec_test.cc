@@ -34,8 +34,8 @@ std::vector<float> floats(size_t count, float first, float step) {
 
 TEST(Codecs, FloatsAreSummedAtAllRanks) {
   constexpr size_t kCount = 3 * kValues - 5;
-  Call call(CallKind::float32_sum, kCount,
-            {bytes_of(floats(kCount, 1, 1)), bytes_of(floats(kCount, 0.5, 0)), bytes_of(floats(kCount, -2, 2))});
+  CodecCall call(CallKind::float32_sum, kCount,
+                 {bytes_of(floats(kCount, 1, 1)), bytes_of(floats(kCount, 0.5, 0)), bytes_of(floats(kCount, -2, 2))});
   call.run();
   for (size_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(elements_of<float>(call.memory(rank)), floats(kCount, -0.5, 3));
@@ -45,7 +45,8 @@ TEST(Codecs, FloatsAreSummedAtAllRanks) {
 }
 
 TEST(Codecs, AveragesAreDividedByTheNumberOfRanks) {
-  Call call(CallKind::float32_average, kValues, {bytes_of(floats(kValues, 0, 2)), bytes_of(floats(kValues, 8, 0))});
+  CodecCall call(CallKind::float32_average, kValues,
+                 {bytes_of(floats(kValues, 0, 2)), bytes_of(floats(kValues, 8, 0))});
   call.run();
   EXPECT_EQ(elements_of<float>(call.memory(1)), floats(kValues, 4, 1));
 }
@@ -53,7 +54,7 @@ TEST(Codecs, AveragesAreDividedByTheNumberOfRanks) {
 TEST(Codecs, LargestMagnitudeOfAnyRankSetsThePrecision) {
   std::vector<float> large = floats(kValues, 0, 0);
   large[3] = 0x1p100F;
-  Call call(CallKind::float32_sum, kValues, {bytes_of(large), bytes_of(floats(kValues, 1, 0))});
+  CodecCall call(CallKind::float32_sum, kValues, {bytes_of(large), bytes_of(floats(kValues, 1, 0))});
   call.run();
   const std::vector<float> sums = elements_of<float>(call.memory(0));
   EXPECT_EQ(sums[3], 0x1p100F);
@@ -62,7 +63,7 @@ TEST(Codecs, LargestMagnitudeOfAnyRankSetsThePrecision) {
 
 TEST(Codecs, SumsOfExtremeNumbersDoNotOverflowTheWords) {
   const float most = std::numeric_limits<float>::max();
-  Call call(
+  CodecCall call(
       CallKind::float32_average, kValues,
       {bytes_of(floats(kValues, most, 0)), bytes_of(floats(kValues, most, 0)), bytes_of(floats(kValues, most, 0))});
   call.run();
@@ -76,7 +77,7 @@ TEST(Codecs, PlacesThatAreNotFiniteAreNamedAndTheRestIsRight) {
   one[5] = std::numeric_limits<float>::quiet_NaN();
   two[5] = 7;
   two[kValues + 1] = -std::numeric_limits<float>::infinity();
-  Call call(CallKind::float32_sum, kCount, {bytes_of(one), bytes_of(two)});
+  CodecCall call(CallKind::float32_sum, kCount, {bytes_of(one), bytes_of(two)});
   call.run();
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(call.codec(rank).non_finite().count, 2U);
@@ -96,7 +97,7 @@ TEST(Codecs, PlacesThatAreNotFiniteAreNamedAndTheRestIsRight) {
 TEST(Codecs, SixteenLowestPlacesAreKept) {
   constexpr size_t kCount = 2 * kValues;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  Call call(CallKind::float32_sum, kCount, {bytes_of(floats(kCount, nan, 0)), bytes_of(floats(kCount, 1, 0))});
+  CodecCall call(CallKind::float32_sum, kCount, {bytes_of(floats(kCount, nan, 0)), bytes_of(floats(kCount, 1, 0))});
   call.run();
   EXPECT_EQ(call.codec().non_finite().count, kCount);
   ASSERT_EQ(call.codec().non_finite().indices.size(), NonFinite::kIndicesKept);
@@ -111,7 +112,7 @@ void expect_half_sums(CallKind kind) {
     kernels::narrow(static_cast<float>(i), &one[i]);
     kernels::narrow(0.5F, &two[i]);
   }
-  Call call(kind, one.size(), {bytes_of(one), bytes_of(two)});
+  CodecCall call(kind, one.size(), {bytes_of(one), bytes_of(two)});
   call.run();
   const std::vector<Half> sums = elements_of<Half>(call.memory(1));
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(kernels::widen(sums[i]), static_cast<float>(i) + 0.5F);
@@ -125,7 +126,7 @@ TEST(Codecs, HalvesAreSummed) {
 TEST(Codecs, IntegersAreSummedModulo32Bits) {
   std::vector<int32_t> one(kValues + 1, std::numeric_limits<int32_t>::max());
   std::vector<int32_t> two(kValues + 1, 2);
-  Call call(CallKind::int32_sum, one.size(), {bytes_of(one), bytes_of(two)});
+  CodecCall call(CallKind::int32_sum, one.size(), {bytes_of(one), bytes_of(two)});
   call.run();
   EXPECT_EQ(elements_of<int32_t>(call.memory(0)),
             std::vector<int32_t>(kValues + 1, std::numeric_limits<int32_t>::min() + 1));
@@ -151,7 +152,7 @@ TEST_P(NarrowLanes, SumsAreWithinTheirBound) {
         }
         memory.push_back(bytes_of(values));
       }
-      Call call(CallKind::float32_sum, count, memory, SIZE_MAX, narrow(GetParam()));
+      CodecCall call(CallKind::float32_sum, count, memory, SIZE_MAX, narrow(GetParam()));
       call.run();
       // The magnitudes are below 1: a level is at most 1 / levels.
       const double bound = 0.5 * ranks / kernels::levels_for(static_cast<int>(GetParam()), ranks) * 1.001;
@@ -173,7 +174,7 @@ TEST_P(NarrowLanes, LargestMagnitudesOfAllRanksDoNotBorrow) {
   for (uint32_t ranks = 2; ranks <= 64; ++ranks) {
     for (const bool stochastic : {false, true}) {
       const std::vector<std::vector<uint8_t>> memory(ranks, bytes_of(values));
-      Call call(CallKind::float32_average, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, 5));
+      CodecCall call(CallKind::float32_average, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, 5));
       call.run();
       const std::vector<float> found = elements_of<float>(call.memory(ranks - 1));
       // The float32 number of levels is a little below the highest one, and may be rounded down.
@@ -190,7 +191,7 @@ TEST_P(NarrowLanes, PlacesThatAreNotFiniteAreNamed) {
   one[5] = std::numeric_limits<float>::quiet_NaN();
   two[5] = std::numeric_limits<float>::infinity();
   two[kCount - 1] = -std::numeric_limits<float>::infinity();
-  Call call(CallKind::float32_sum, kCount, {bytes_of(one), bytes_of(two)}, SIZE_MAX, narrow(GetParam()));
+  CodecCall call(CallKind::float32_sum, kCount, {bytes_of(one), bytes_of(two)}, SIZE_MAX, narrow(GetParam()));
   call.run();
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(call.codec(rank).non_finite().indices, (std::vector<uint64_t>{5, kCount - 1}));
@@ -210,7 +211,7 @@ TEST_P(NarrowLanes, SameSeedGivesTheSameBits) {
   const std::vector<std::vector<uint8_t>> memory = {bytes_of(floats(kCount, 0.1F, 0.013F)),
                                                     bytes_of(floats(kCount, -3, 0.007F))};
   const auto sums = [&](bool stochastic, uint64_t seed) {
-    Call call(CallKind::float32_sum, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, seed));
+    CodecCall call(CallKind::float32_sum, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, seed));
     call.run();
     return call.memory(1);
   };
@@ -222,7 +223,7 @@ TEST_P(NarrowLanes, SameSeedGivesTheSameBits) {
 TEST_P(NarrowLanes, HalvesTakeAsManyWords) {
   std::vector<kernels::BFloat16> one(4 * kValues + 1);
   for (size_t i = 0; i < one.size(); ++i) kernels::narrow(static_cast<float>(i % 5), &one[i]);
-  Call call(CallKind::bfloat16_average, one.size(), {bytes_of(one), bytes_of(one)}, SIZE_MAX, narrow(GetParam()));
+  CodecCall call(CallKind::bfloat16_average, one.size(), {bytes_of(one), bytes_of(one)}, SIZE_MAX, narrow(GetParam()));
   EXPECT_EQ(call.codec().words(), (one.size() * GetParam() + 31) / 32);
   call.run();
   const std::vector<kernels::BFloat16> found = elements_of<kernels::BFloat16>(call.memory(0));
@@ -246,7 +247,7 @@ void expect_integer_sums(CallKind kind, uint32_t bits, size_t ranks, int least, 
     }
     memory.push_back(bytes_of(values));
   }
-  Call call(kind, kCount, memory, SIZE_MAX, narrow(bits));
+  CodecCall call(kind, kCount, memory, SIZE_MAX, narrow(bits));
   call.run();
   EXPECT_EQ(elements_of<Integer>(call.memory(ranks - 1)), sums);
   EXPECT_EQ(call.phases(), static_cast<int>(call.codec().chunks()));
@@ -274,7 +275,7 @@ TEST(Codecs, TruthValuesFitEightBitsForAllRanks) {
       any[i] |= memory[rank][i];
     }
   }
-  Call call(CallKind::bool_sum, kCount, memory, SIZE_MAX, narrow(8));
+  CodecCall call(CallKind::bool_sum, kCount, memory, SIZE_MAX, narrow(8));
   call.run();
   EXPECT_EQ(call.memory(0), any);
 }
@@ -294,7 +295,7 @@ void expect_long_sums(const std::vector<std::vector<int64_t>>& values, int words
     memory.push_back(bytes_of(of_rank));
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<uint64_t>(of_rank[i]);
   }
-  Call call(CallKind::int64_sum, sums.size(), memory);
+  CodecCall call(CallKind::int64_sum, sums.size(), memory);
   call.run();
   for (size_t rank = 0; rank < values.size(); ++rank) EXPECT_EQ(elements_of<uint64_t>(call.memory(rank)), sums);
   EXPECT_EQ(call.phases(), static_cast<int>(call.codec().chunks()) * (1 + words)) << values.size() << " ranks";
@@ -384,7 +385,7 @@ TEST_P(BytesOfLength, ReachAllRanksAsTheyAre) {
   for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<uint8_t>(0xA0 + i);
   const std::vector<uint8_t> rubbish(message.size(), 0x55);
   for (const bool optional_values : {true, false}) {
-    Call call(CallKind::bytes, message.size(), {rubbish, message, rubbish}, 1, {}, optional_values);
+    CodecCall call(CallKind::bytes, message.size(), {rubbish, message, rubbish}, 1, {}, optional_values);
     call.run();
     for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(call.memory(rank), message);
     EXPECT_EQ(call.words(1), call.codec().words());
@@ -457,14 +458,14 @@ class ScatteredSums : public testing::TestWithParam<Scattered> {
     }
     const size_t part_bytes = part * element_bytes(kind);
     const std::vector<std::vector<uint8_t>> outputs(ranks, std::vector<uint8_t>(part_bytes, 0xAA));
-    Call apart(kind, Division::scatter, ranks * part, values, outputs, narrow(lane_bits));
+    CodecCall apart(kind, Division::scatter, ranks * part, values, outputs, narrow(lane_bits));
     apart.run();
-    Call in_place(kind, Division::scatter, ranks * part, values, {}, narrow(lane_bits));
+    CodecCall in_place(kind, Division::scatter, ranks * part, values, {}, narrow(lane_bits));
     in_place.run();
     for (size_t owner = 0; owner < ranks; ++owner) {
       std::vector<std::vector<uint8_t>> parts;
       for (const std::vector<uint8_t>& array : values) parts.push_back(part_of(array, owner, ranks));
-      Call reduced(kind, part, parts, SIZE_MAX, narrow(lane_bits));
+      CodecCall reduced(kind, part, parts, SIZE_MAX, narrow(lane_bits));
       reduced.run();
       EXPECT_EQ(apart.output(owner), reduced.memory(0));
       EXPECT_EQ(apart.memory(owner), values[owner]);  // the input is only read
@@ -498,8 +499,8 @@ TEST(Codecs, StochasticRoundingOfAPartIsChosenByItsPlaceInTheWhole) {
   std::vector<float> values = floats(kPart, 0.1F, 0.013F);
   values.insert(values.end(), values.begin(), values.end());
   const std::vector<std::vector<uint8_t>> memory(2, bytes_of(values));
-  Call scattered(CallKind::float32_sum, Division::scatter, values.size(), memory, {}, narrow(16, true, 3));
-  Call reduced(CallKind::float32_sum, values.size(), memory, SIZE_MAX, narrow(16, true, 3));
+  CodecCall scattered(CallKind::float32_sum, Division::scatter, values.size(), memory, {}, narrow(16, true, 3));
+  CodecCall reduced(CallKind::float32_sum, values.size(), memory, SIZE_MAX, narrow(16, true, 3));
   scattered.run();
   reduced.run();
   EXPECT_NE(part_of(reduced.memory(0), 0, 2), part_of(reduced.memory(0), 1, 2));
@@ -512,8 +513,9 @@ TEST(Codecs, PlacesOfAllPartsThatAreNotFiniteAreNamedAtAllRanks) {
   constexpr size_t kPart = kValues + 3;
   std::vector<float> one = floats(2 * kPart, 1, 0);
   one[5] = one[kPart + kValues + 1] = std::numeric_limits<float>::quiet_NaN();
-  Call call(CallKind::float32_sum, Division::scatter, 2 * kPart, {bytes_of(one), bytes_of(floats(2 * kPart, 1, 0))},
-            std::vector<std::vector<uint8_t>>(2, bytes_of(floats(kPart, 0, 0))));
+  CodecCall call(CallKind::float32_sum, Division::scatter, 2 * kPart,
+                 {bytes_of(one), bytes_of(floats(2 * kPart, 1, 0))},
+                 std::vector<std::vector<uint8_t>>(2, bytes_of(floats(kPart, 0, 0))));
   call.run();
   for (size_t rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(call.codec(rank).non_finite().indices, (std::vector<uint64_t>{5, kPart + kValues + 1}));
@@ -542,8 +544,8 @@ TEST(Codecs, BytesOfAllRanksAreGathered) {
           all.insert(all.end(), inputs[rank].begin(), inputs[rank].end());
           std::copy_n(inputs[rank].begin(), part, in_place[rank].begin() + static_cast<ptrdiff_t>(rank * part));
         }
-        Call call(CallKind::bytes, Division::gather, ranks * part, inputs, in_place, {}, optional_values);
-        Call within(CallKind::bytes, Division::gather, ranks * part, in_place, {}, {}, optional_values);
+        CodecCall call(CallKind::bytes, Division::gather, ranks * part, inputs, in_place, {}, optional_values);
+        CodecCall within(CallKind::bytes, Division::gather, ranks * part, in_place, {}, {}, optional_values);
         call.run();
         within.run();
         for (size_t rank = 0; rank < ranks; ++rank) {
@@ -592,7 +594,7 @@ TEST(Layout, WholeCallHasOnePartOfAllRanks) {
 
 TEST(Codecs, CallWithoutValuesIsOneEmptyPacket) {
   for (const CallKind kind : {CallKind::barrier, CallKind::float32_sum, CallKind::bytes}) {
-    Call call(kind, 0, {{}, {}});
+    CodecCall call(kind, 0, {{}, {}});
     EXPECT_EQ(call.codec().chunks(), 1U);
     EXPECT_EQ(call.codec().encode(Chunk{}, nullptr).count, 0);
     EXPECT_TRUE(call.codec().encode(Chunk{}, nullptr).tells_next);

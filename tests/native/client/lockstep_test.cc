@@ -83,7 +83,7 @@ TEST_P(SameBits, AsThroughASwitch) {
   const Memory memory = random_memory(kind, ranks, kCount, 7);
   for (const bool stochastic : {false, true}) {
     const Lanes lanes{bits, stochastic && bits != 32, 3, 0};
-    Call call(kind, kCount, memory, SIZE_MAX, lanes);
+    CodecCall call(kind, kCount, memory, SIZE_MAX, lanes);
     call.run();
     Memory sums = memory;
     const uint64_t non_finite = run_rounds(kind, in_place(&sums, kCount), lanes, Form::dense, kValues);
@@ -97,7 +97,7 @@ TEST(Lockstep, PartsAreThoseOfAScatter) {
   constexpr uint64_t kPart = 3 * kValues + 1;
   const Memory memory = random_memory(CallKind::float32_sum, kRanks, kRanks * kPart, 8);
   const Memory nothing(kRanks, std::vector<uint8_t>(kPart * sizeof(float)));
-  Call call(CallKind::float32_sum, Division::scatter, kRanks * kPart, memory, nothing);
+  CodecCall call(CallKind::float32_sum, Division::scatter, kRanks * kPart, memory, nothing);
   call.run();
   Memory parts = nothing;
   std::vector<Arrays> arrays;

@@ -104,9 +104,9 @@ template <class Element>
 void expect_bits_of_dense_call(const Kind& of, const Memory& memory) {
   const size_t elements = memory[0].size() / sizeof(Element);
   const size_t per_block = size_t{kValues} * 32 / of.lanes.bits;
-  Call dense(of.kind, elements, memory, SIZE_MAX, of.lanes);
+  CodecCall dense(of.kind, elements, memory, SIZE_MAX, of.lanes);
   dense.run();
-  Call sparse(of.kind, elements, memory, SIZE_MAX, of.lanes, true, true);
+  CodecCall sparse(of.kind, elements, memory, SIZE_MAX, of.lanes, true, true);
   sparse.run();
   if (testing::Test::HasFatalFailure()) return;
   ASSERT_TRUE(sparse.codec().is_sparse());
@@ -192,8 +192,8 @@ TEST(Sparse, NegativeZerosBecomePositive) {
 }
 
 TEST(Sparse, CallWithoutBlocksIsOneAnnouncementForEachColumn) {
-  Call call(CallKind::float32_sum, 100 * kValues, Memory(3, bytes_of(std::vector<float>(100 * kValues))), SIZE_MAX, {},
-            true, true);
+  CodecCall call(CallKind::float32_sum, 100 * kValues, Memory(3, bytes_of(std::vector<float>(100 * kValues))), SIZE_MAX,
+                 {}, true, true);
   call.run();
   EXPECT_EQ(call.phases(), static_cast<int>(kSlots));
   EXPECT_EQ(call.words(0), 0U);
@@ -212,9 +212,9 @@ TEST(Sparse, BlocksFarAwayAreAnnouncedLater) {
     memory.push_back(bytes_of(values));
   }
   ASSERT_EQ(blocks % kSlots, 0U);
-  Call sparse(CallKind::float32_sum, blocks * kValues, memory, SIZE_MAX, {}, true, true);
+  CodecCall sparse(CallKind::float32_sum, blocks * kValues, memory, SIZE_MAX, {}, true, true);
   sparse.run();
-  Call dense(CallKind::float32_sum, blocks * kValues, memory);
+  CodecCall dense(CallKind::float32_sum, blocks * kValues, memory);
   dense.run();
   for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(sparse.memory(rank), dense.memory(rank));
   // The last column comes first here, and is announced again when all of the memory has been looked at.

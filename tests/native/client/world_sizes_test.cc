@@ -21,19 +21,19 @@ class JobsOfRanks : public testing::TestWithParam<uint32_t> {
  protected:
   // Runs a call in which element i of a rank is value(rank, i).
   template <class Element, class Value>
-  static Call run(CallKind kind, const Value& value, const Lanes& lanes = {}, bool sparse = false) {
+  static CodecCall run(CallKind kind, const Value& value, const Lanes& lanes = {}, bool sparse = false) {
     std::vector<std::vector<uint8_t>> memory;
     for (uint32_t rank = 0; rank < GetParam(); ++rank) {
       std::vector<Element> elements(kCount);
       for (size_t i = 0; i < kCount; ++i) elements[i] = value(rank, i);
       memory.push_back(bytes_of(elements));
     }
-    Call call(kind, kCount, std::move(memory), SIZE_MAX, lanes, true, sparse);
+    CodecCall call(kind, kCount, std::move(memory), SIZE_MAX, lanes, true, sparse);
     call.run();
     return call;
   }
   template <class Element>
-  static std::vector<Element> sums_of(const Call& call) {
+  static std::vector<Element> sums_of(const CodecCall& call) {
     for (uint32_t rank = 1; rank < GetParam(); ++rank) EXPECT_EQ(call.memory(rank), call.memory(0)) << "rank " << rank;
     return elements_of<Element>(call.memory(0));
   }
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, JobsOfRanks, testing::Values(64, 65, 256, 1000, 
 
 TEST_P(JobsOfRanks, FloatsKeepTheBitsThatTheirSumsLeave) {
   // 4,096 ranks leave 18 bits, of which whole numbers below 4 take two: there are 16 behind the point.
-  const Call call = run<float>(CallKind::float32_sum, [](uint32_t rank, size_t i) {
+  const CodecCall call = run<float>(CallKind::float32_sum, [](uint32_t rank, size_t i) {
     return static_cast<float>(rank % 4) + static_cast<float>(i) * 0x1p-16F;
   });
   double whole = 0;
@@ -85,7 +85,7 @@ TEST_P(JobsOfRanks, AveragesAreThoseOfAllRanks) {
 }
 
 TEST_P(JobsOfRanks, HalvesAreAveraged) {
-  const Call call = run<kernels::Float16>(CallKind::float16_average, [](uint32_t rank, size_t i) {
+  const CodecCall call = run<kernels::Float16>(CallKind::float16_average, [](uint32_t rank, size_t i) {
     kernels::Float16 half;
     kernels::narrow(static_cast<float>(rank % 2) * static_cast<float>(i), &half);
     return half;
@@ -100,7 +100,7 @@ TEST_P(JobsOfRanks, HalvesAreAveraged) {
 }
 
 TEST_P(JobsOfRanks, PlacesThatAreNotFiniteAreNamed) {
-  const Call call = run<float>(CallKind::float32_sum, [](uint32_t rank, size_t i) {
+  const CodecCall call = run<float>(CallKind::float32_sum, [](uint32_t rank, size_t i) {
     return i == 5 || (i == kValues && rank == GetParam() - 1) ? NAN : 1.0F;
   });
   const std::vector<float> sums = sums_of<float>(call);
@@ -118,8 +118,8 @@ TEST_P(JobsOfRanks, SparseCallsHaveTheBitsOfDenseOnes) {
     const bool has = i < kValues ? rank % 5 == 1 : rank + 1 == GetParam();
     return has ? std::sin(static_cast<float>(rank + i + 1)) : 0.0F;
   };
-  const Call dense = run<float>(CallKind::float32_sum, value);
-  const Call sparse = run<float>(CallKind::float32_sum, value, {}, true);
+  const CodecCall dense = run<float>(CallKind::float32_sum, value);
+  const CodecCall sparse = run<float>(CallKind::float32_sum, value, {}, true);
   EXPECT_EQ(sparse.memory(0), dense.memory(0));
   EXPECT_EQ(sparse.memory(GetParam() - 1), dense.memory(0));
 }
@@ -165,7 +165,7 @@ TEST_P(JobsOfRanks, LanesOf8BitsAreRefusedWhereTheyCannotHoldTheSums) {
 }
 
 TEST_P(JobsOfRanks, TruthValuesFit16Bits) {
-  const Call call = run<kernels::Boolean>(
+  const CodecCall call = run<kernels::Boolean>(
       CallKind::bool_sum,
       [](uint32_t rank, size_t i) { return kernels::Boolean{static_cast<uint8_t>(i % 2 == 0 || rank == i ? 1 : 0)}; },
       {16, false, 0, 0});
