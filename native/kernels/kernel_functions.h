@@ -79,9 +79,9 @@ constexpr int largest_shift(int divisor_bits) {
 // is a float32 number whose last bit is 0, so that the rounded word is on the same side of it as the word. Such numbers
 // have 12 bits in Float16 and 9 in BFloat16; the product may have 23.
 template <typename Value>
-constexpr float kLargestDivisor = wire::protocol::max_world;
+inline constexpr float kLargestDivisor = wire::protocol::max_world;
 template <>
-constexpr float kLargestDivisor<Float16> = 1 << 11;
+inline constexpr float kLargestDivisor<Float16> = 1 << 11;
 static_assert(wire::protocol::max_world <= 1 << 12, "an average divides by at most 2^12 ranks");
 
 // The number of thresholds of stochastic rounding: it rounds numbers with as many steps between two integers (lanes.h).
