@@ -40,8 +40,7 @@ struct Bench {
                         0,
                         1,
                         std::make_unique<agent::UdpTransport>(
-                            std::move(own), std::nullopt, net::ipv4_endpoint(0x7F000001, the_switch.port()),
-                            wire::protocol::header_bytes + kValues * sizeof(uint32_t)),
+                            std::move(own), std::nullopt, wire::protocol::header_bytes + kValues * sizeof(uint32_t)),
                         results.data(),
                         std::make_shared<runtime::Precedence>()};
   channel::SharedMemory memory = map(&channel);
