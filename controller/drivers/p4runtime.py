@@ -472,7 +472,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
 
 
 def _formats(settings: SwitchSettings, body: object) -> frozenset[Format]:
-    """Return the formats that a pipeline's annotation names besides INT32; `body` is None without the annotation."""
+    """Return the formats named in a pipeline annotation, without INT32. `body` is None if there is no annotation."""
     names = re.findall(r"\w+", " ".join(map(str, body)) if isinstance(body, list | tuple) else str(body or ""))
     unknown = sorted(set(names) - {known.name.lower() for known in Format})
     if unknown:

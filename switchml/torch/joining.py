@@ -68,7 +68,7 @@ class RanksAbsent(SwitchMLError):
 
 
 class RanksDisagree(SwitchMLError):
-    """Ranks of a group gave it different options, so there is no fallback; all of them raise this error."""
+    """The ranks of a group have different options. Raised on all of them; there is no fallback."""
 
 
 def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:

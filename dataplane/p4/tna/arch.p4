@@ -42,7 +42,7 @@ header bridged_metadata_t {
 // reads at most 160 bytes of a packet.
 #define CAN_REMOVE_VALUES 0
 
-// Whether contributions may have codes. Expanding them takes a lookup in front of the stateful ALU of every lane, and the
+// True if contributions may have codes. Expanding them takes a lookup in front of the stateful ALU of every lane, and the
 // lanes begin in the stage after the one that has decided what they do; no stages are left.
 #define CAN_EXPAND_CODES 0
 

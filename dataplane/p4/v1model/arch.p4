@@ -26,7 +26,7 @@ const bit<32> WORKER_ENTRIES = 4096;
 // Whether a packet may grow in the switch. BMv2 exits if one grows by more than 512 bytes.
 #define CAN_GROW (4 * VALUES <= 512)
 
-// Whether contributions may have codes (constants.toml, [format]), whose packets grow to words.
+// True if contributions may have codes (constants.toml, [format]), whose packets grow to words.
 #define CAN_EXPAND_CODES (3 * VALUES <= 512)
 
 // Whether some copies of a RESULT can leave without its values.

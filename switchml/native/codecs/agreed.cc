@@ -7,7 +7,7 @@ namespace switchml::client {
 
 namespace {
 
-// How far blocks are prefetched. They lie anywhere in memory, so that no hardware foresees them.
+// The distance at which blocks are prefetched. Hardware does not, because they lie anywhere in memory.
 constexpr uint64_t kBlocksAhead = 2;
 
 constexpr uint32_t kBytesOfBlock = AgreedBlocks::kWords * sizeof(uint32_t);
