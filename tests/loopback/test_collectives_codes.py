@@ -143,8 +143,9 @@ def test_packets_have_a_byte_for_each_value(tmp_path: Path) -> None:
             packets, packet_bytes = packets + counted[0], packet_bytes + counted[1]
         headers = 14 + 20 + 8 + PROTOCOL_HEADER_BYTES
         values = packet_bytes - packets * headers
-    assert packets >= 2 * chunks
-    assert values == 2 * chunks * VALUES
+    # A packet that is sent again, as on a busy machine, has its values once more.
+    assert 2 * chunks * VALUES <= values <= packets * VALUES
+    assert values % VALUES == 0
 
 
 def test_mixed_transports_share_a_job(tmp_path: Path) -> None:
