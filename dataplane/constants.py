@@ -16,6 +16,7 @@ class Format(IntEnum):
     """Members of [format] in constants.toml."""
 
     INT32 = 1
+    FLOAT32 = 2
     NATURAL8 = 4
     DYNAMIC8 = 5
 

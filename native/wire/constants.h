@@ -24,6 +24,7 @@ enum class Kind : uint8_t {
 
 enum class Format : uint8_t {
   int32 = 1,
+  float32 = 2,
   natural8 = 4,
   dynamic8 = 5,
 };

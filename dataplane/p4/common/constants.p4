@@ -16,6 +16,7 @@ const bit<8> KIND_CONTRIBUTION = 1;
 const bit<8> KIND_RESULT = 2;
 
 const bit<8> FORMAT_INT32 = 1;
+const bit<8> FORMAT_FLOAT32 = 2;
 const bit<8> FORMAT_NATURAL8 = 4;
 const bit<8> FORMAT_DYNAMIC8 = 5;
 
