@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
+
+#include "native/kernels/floats.h"
 
 namespace switchml::soft {
 
@@ -20,6 +23,7 @@ struct SumTask {
   uint64_t ranks = 0;         // those whose buffers get the sum
   uint8_t* memory = nullptr;  // the slot's memory, if it gets the sum
   bool adds_memory = false;   // its values are added up, too
+  std::optional<kernels::FloatSums> floats;  // if the values are floats: the sums that the slot's memory holds
   size_t values = 0;
 
   void run() const;
