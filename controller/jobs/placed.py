@@ -14,6 +14,7 @@ from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac
 from switchml.controller.switches import ManagedSwitch
+from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import TREE_NO_RANK, Format
 
 __all__ = ["PlacedJob", "revocation"]

@@ -40,7 +40,9 @@ SWITCHML_INLINE uint32_t word_at(const uint8_t* words, size_t lane) {
 }
 
 // Returns the value where the condition holds, and 0 elsewhere, without a branch.
-SWITCHML_INLINE uint32_t where(bool condition, uint32_t value) { return (0U - static_cast<uint32_t>(condition)) & value; }
+SWITCHML_INLINE uint32_t where(bool condition, uint32_t value) {
+  return (0U - static_cast<uint32_t>(condition)) & value;
+}
 SWITCHML_INLINE int32_t where(bool condition, int32_t value) {
   return static_cast<int32_t>(where(condition, static_cast<uint32_t>(value)));
 }
@@ -63,8 +65,8 @@ SWITCHML_INLINE FloatSum with_number(const FloatSum& sum, uint32_t bits) {
   const uint32_t before = sum.place & kPlaceMask;
   const uint32_t own = digit + 1;
   const uint32_t now = before > own ? before : own;
-  const uint32_t up = now - before;   // the places by which the digits of the sum move down
-  const uint32_t down = now - own;    // and those of the number
+  const uint32_t up = now - before;  // the places by which the digits of the sum move down
+  const uint32_t down = now - own;   // and those of the number
   const uint32_t infinity = kPlusInfinity + negative * (kMinusInfinity - kPlusInfinity);
   const uint32_t kind = where(!finite, where(fraction != 0, kNan) | where(fraction == 0, infinity));
   return {where(up == 0, sum.high) + where(down == 0, upper),
@@ -131,7 +133,8 @@ SWITCHML_INLINE void round_lanes(const FloatSums& sums, size_t count, uint8_t* w
   }
 }
 
-SWITCHML_INLINE FloatSums from_lane(const FloatSums& sums, size_t lane, size_t count, std::array<uint32_t, 4 * kPart>* copy) {
+SWITCHML_INLINE FloatSums from_lane(const FloatSums& sums, size_t lane, size_t count,
+                                    std::array<uint32_t, 4 * kPart>* copy) {
   const FloatSums part(copy->data(), kPart);
   std::copy_n(sums.high() + lane, count, part.high());
   std::copy_n(sums.middle() + lane, count, part.middle());
@@ -164,19 +167,17 @@ struct Functions {
 };
 
 // A set of functions NAME with the instructions of TARGET.
-#define SWITCHML_FLOAT_FUNCTIONS(NAME, TARGET)                                                         \
-  TARGET void begin_##NAME(const uint8_t* words, size_t count, const FloatSums& sums) {                \
-    add_lanes<true>(words, count, sums);                                                               \
-  }                                                                                                    \
-  TARGET void add_##NAME(const uint8_t* words, size_t count, const FloatSums& sums) {                  \
-    add_lanes<false>(words, count, sums);                                                              \
-  }                                                                                                    \
-  TARGET void round_##NAME(const FloatSums& sums, size_t count, uint8_t* words) {                      \
-    round_lanes(sums, count, words);                                                                   \
-  }                                                                                                    \
-  TARGET void sum_##NAME(const SumBuffers& buffers, size_t count, const FloatSums* sums) {             \
-    sum_lanes(buffers, count, sums);                                                                   \
-  }                                                                                                    \
+#define SWITCHML_FLOAT_FUNCTIONS(NAME, TARGET)                                                                       \
+  TARGET void begin_##NAME(const uint8_t* words, size_t count, const FloatSums& sums) {                              \
+    add_lanes<true>(words, count, sums);                                                                             \
+  }                                                                                                                  \
+  TARGET void add_##NAME(const uint8_t* words, size_t count, const FloatSums& sums) {                                \
+    add_lanes<false>(words, count, sums);                                                                            \
+  }                                                                                                                  \
+  TARGET void round_##NAME(const FloatSums& sums, size_t count, uint8_t* words) { round_lanes(sums, count, words); } \
+  TARGET void sum_##NAME(const SumBuffers& buffers, size_t count, const FloatSums* sums) {                           \
+    sum_lanes(buffers, count, sums);                                                                                 \
+  }                                                                                                                  \
   constexpr Functions k_##NAME = {begin_##NAME, add_##NAME, round_##NAME, sum_##NAME};
 
 SWITCHML_FLOAT_FUNCTIONS(portable, )

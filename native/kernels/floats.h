@@ -15,10 +15,11 @@ namespace switchml::kernels {
 
 // The state of a sum in one lane.
 struct FloatSum {
-  int32_t high = 0;    // the digits, with a sign: they hold those of 128 numbers
+  int32_t high = 0;  // the digits, with a sign: they hold those of 128 numbers
   int32_t middle = 0;
   int32_t low = 0;
-  uint32_t place = 0;  // in the lowest byte that of the highest digit, 0 without numbers; above it the flags of kinds seen
+  uint32_t place =
+      0;  // in the lowest byte that of the highest digit, 0 without numbers; above it the flags of kinds seen
 };
 
 // The sums of one packet's lanes, as arrays of `stride` members each.
@@ -50,9 +51,9 @@ void begin_floats(const uint8_t* words, size_t count, const FloatSums& sums);
 void add_floats(const uint8_t* words, size_t count, const FloatSums& sums);
 void round_floats(const FloatSums& sums, size_t count, uint8_t* words);
 
-// Adds up the i-th words of the sources, and `sums` unless it is null, and writes the rounded sum over the i-th words of
-// the buffers that get it, for i below `count`. All buffers get the same words even if a process changes the sources at
-// the same time. The instructions are those that add integers (accumulate.h).
+// Adds up the i-th words of the sources, and `sums` unless it is null, and writes the rounded sum over the i-th words
+// of the buffers that get it, for i below `count`. All buffers get the same words even if a process changes the sources
+// at the same time. The instructions are those that add integers (accumulate.h).
 void sum_float_buffers(const SumBuffers& buffers, size_t count, const FloatSums* sums);
 
 }  // namespace switchml::kernels

@@ -20,7 +20,7 @@ struct HalfState {
   uint16_t epoch = 0;
   uint16_t exponent = 0;
   wire::Format format = wire::Format::int32;  // of the phase's sums
-  bool rounded = false;  // floats: `values` of the slot's memory are the sum that its `floats` hold
+  bool rounded = false;       // floats: `values` of the slot's memory are the sum that its `floats` hold
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
   SlotValues values = SlotValues::none;
 

@@ -112,8 +112,7 @@ class PacketSlotStore final : public SlotStore {
     apply(half, SlotEvent::add_words);
   }
   void lend(size_t /*half*/, const Values& /*values*/) override {}
-  bool complete(size_t half, const Values& /*last*/, const Completion& /*completion*/,
-                uint64_t /*everyone*/) override {
+  bool complete(size_t half, const Values& /*last*/, const Completion& /*completion*/, uint64_t /*everyone*/) override {
     round(half);
     return true;
   }
