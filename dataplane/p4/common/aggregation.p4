@@ -94,6 +94,10 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
         slot_exponent.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_check.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_next.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+#if CAN_ADD_FLOATS
+        // The target adds floats when the verdict is known.
+        if (hdr.switchml.format != FORMAT_FLOAT32)
+#endif
         slot_values.apply(hdr.values, hdr.switchml.slot, meta.phase_predicate, meta.seen, meta.has_values,
                           meta.filled_before);
     }
