@@ -218,6 +218,31 @@ class ResendOfFloatsToEmptyAsker(_Floating):
 
 @group("values")
 @group("floats")
+class OtherFormatsInAPhase(_Floating):
+    """A phase has the format of its first contribution, and no number of an earlier phase becomes part of its sum."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        generator = np.random.default_rng(8)
+        floats, others = self.packets(job, _wide(generator, (2, job.values), 40))
+        self.reduce_floats(job, [floats, others])
+        self.reduce(job, [job.packet(rank, phase=2) for rank in range(2)])
+        # An integer is the bits of a float, and the reverse.
+        mixed = [replace(floats, phase=4), replace(others, phase=4, format=Format.INT32)]
+        self.reduce_floats(job, mixed)
+        mixed = [replace(floats, phase=6, format=Format.INT32), replace(others, phase=6)]
+        self.contribute(job, mixed[0], Verdict.AGGREGATED)
+        self.contribute(job, mixed[1], Verdict.COMPLETED)
+        self.expect_result(job, replace(job.result(*mixed), format=Format.INT32))
+        # A contribution without values counts as well.
+        empty = job.without_values(0, phase=8, exponent=0)
+        self.contribute(job, empty, Verdict.AGGREGATED)
+        self.contribute(job, replace(others, phase=8), Verdict.COMPLETED)
+        self.expect_result(job, replace(job.result(empty, replace(others, phase=8)), format=Format.INT32))
+
+
+@group("values")
+@group("floats")
 class FloatsBelowAParent(_Floating):
     """The parent gets the rounded sum of the ranks below, and its RESULT goes to them unchanged."""
 

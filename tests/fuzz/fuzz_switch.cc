@@ -93,7 +93,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
       {{1, 1, 0, 4, {1, 2}}, {2, 5, 4, 2, {3, 4, 3}}, {3, 9, 6, 2, {1, 3}}}};
   wire::Header header;
   header.kind = static_cast<uint8_t>(wire::Kind::contribution);
-  header.format = static_cast<uint8_t>(wire::Format::int32);
+  header.format = static_cast<uint8_t>(input->ConsumeBool() ? wire::Format::int32 : wire::Format::float32);
   if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // an admitted worker, with an arbitrary phase
     const Admitted& one = kAdmitted[input->ConsumeIntegralInRange<size_t>(0, kAdmitted.size() - 1)];
     header.job = one.job;

@@ -14,6 +14,7 @@
 #include "slot_values.p4"
 #if CAN_ADD_FLOATS
 #include "slot_floats.p4"
+#include "slot_format.p4"
 #endif
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
