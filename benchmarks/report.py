@@ -623,7 +623,16 @@ _WAYS: Final = {
 
 
 def _rounding(result: Result) -> list[Table]:
-    columns = ["spread", "workers", "added as", "mean error", "largest error", "not nearest", "depends on order", "none"]
+    columns = [
+        "spread",
+        "workers",
+        "added as",
+        "mean error",
+        "largest error",
+        "not nearest",
+        "depends on order",
+        "none",
+    ]
     rows = [
         [
             f"2^{row['spread']}",
