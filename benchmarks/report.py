@@ -606,14 +606,8 @@ def _link_place(row: Row) -> tuple[Any, ...]:
     return row["rate"], row["queue"], row["workers"]
 
 
-def _percent(share: float) -> str:
-    """Return a share with enough digits to tell one that is small from none."""
-    percent = 100 * share
-    return f"{percent:.1f} %" if percent >= 1 else f"{percent:.1g} %"
-
-
 _WAYS: Final = {
-    "float32": "float32 on a processor",
+    "float32": "float32 on a CPU",
     "blocks": "integers, scaled in blocks",
     "fpisa": "FPISA",
     "fpisa-a": "FPISA-A",

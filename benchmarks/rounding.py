@@ -1,4 +1,4 @@
-"""`bench rounding`: the errors of sums of floats, computed in the ways in which switches and processors add them up."""
+"""`bench rounding`: the errors of sums of floats, as switches and CPUs add them up."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Row:
 
 
 def _in_float32(values: _Floats) -> _Floats:
-    total = values[0].copy()
+    total: _Floats = values[0].copy()
     for row in values[1:]:
-        total += row
+        np.add(total, row, out=total)
     return total
 
 

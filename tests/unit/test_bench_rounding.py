@@ -72,7 +72,7 @@ def test_tables_and_plots_have_all_ways(tmp_path: Path, rows: dict[tuple[str, in
 def test_small_shares_are_told_from_none() -> None:
     row = Row("fpisa-a", 0, 8, 0.0, 0.0, inexact=0.5, reordered=0.00004, overflowed=0.0)
     [table] = report.tables(Result.of("rounding", SMALL, [row]))
-    assert table.rows[0][-3:] == ["50.0 %", "0.004 %", "0 %"]
+    assert table.rows[0][-3:] == ["50 %", "0.004 %", "0 %"]
 
 
 def test_spreads_are_those_of_floats() -> None:

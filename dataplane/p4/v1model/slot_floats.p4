@@ -59,7 +59,7 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     lane_t kept;   // the bits of a lane's register that count, and those that stand for the others
     lane_t begun;
 
-    // Of one lane: its value in the packet, and its register with the parts of it.
+    // One lane's value in the packet, and its register with the parts of it.
     bit<32> value;
     lane_t lane;
     marks_t marks;
@@ -80,7 +80,7 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     action unpack_value() {
         place_of_value = value[30:23] - (value[30:23] == 0 ? 8w0 : 1);
         mantissa = (value[30:23] == 0 ? 1w0 : 1) ++ value[22:0];
-        // What is not finite is added as well; then the sum no longer matters.
+        // The mantissas of infinities and NaN are added as well, but then the sum no longer matters.
         marks = marks | (value[30:0] < INFINITY_WITHOUT_SIGN ? MARKS_NONE
                          : (value[30:0] > INFINITY_WITHOUT_SIGN ? MARK_NAN
                             : (value[31:31] == 0 ? MARK_POSITIVE_INFINITY : MARK_NEGATIVE_INFINITY)));
