@@ -23,6 +23,10 @@ constexpr uint32_t kNan = 0x400;
 constexpr uint32_t kNanBits = 0x7FC00000;
 constexpr uint32_t kInfinityBits = 0x7F800000;
 
+constexpr uint32_t kDoubleBias = 1023;  // of the exponent field of a double
+constexpr uint32_t kFloatUnit = 149;    // all floats are multiples of 2^-149
+constexpr double kDigit = 1U << kDigitBits;
+
 constexpr size_t kPart = 64;  // lanes that are summed at a time: their sums stay in the nearest cache
 
 template <typename To, typename From>
@@ -76,26 +80,36 @@ SWITCHML_INLINE FloatSum with_number(const FloatSum& sum, uint32_t bits) {
           (sum.place & ~kPlaceMask) | kind | now};
 }
 
-// Numbers of 53 bits hold the two higher digits exactly. The sum with the lowest is rounded to odd: its last bit is set
-// if it is not exact. The float nearest to it is then the one nearest to the exact sum (Boldo and Melquiond, 2008).
-SWITCHML_INLINE uint32_t rounded(const FloatSum& sum) {
-  constexpr double kDigit = 1U << kDigitBits;
-  const double upper = (sum.high * kDigit + sum.middle) * kDigit;
-  const double low = sum.low;
-  const double nearest = upper + low;
-  const double of_low = nearest - upper;
-  const double error = (upper - (nearest - of_low)) + (low - of_low);
+// Returns the number of the highest digit of numbers of which the largest exponent field is this one.
+SWITCHML_INLINE uint32_t place_of_field(uint32_t field) {
+  const uint32_t power = where(field != 0, field - 1);
+  return (power * 171 >> 12) + 1;
+}
+
+// Returns 2^exponent, which must be a normal number.
+SWITCHML_INLINE double power_of_two(uint32_t exponent_field) {
+  return bits_as<double>(static_cast<uint64_t>(exponent_field) << 52);
+}
+
+// Returns the bits of the float nearest to (upper * 2^24 + low) * 2^(24 * (place - 2) - 149); both are integers of at
+// most 53 bits. Their sum is rounded to odd: its last bit is set if it is not exact. The float nearest to it is then
+// the one nearest to the exact sum (Boldo and Melquiond, 2008).
+SWITCHML_INLINE uint32_t rounded(double upper, double low, uint32_t place) {
+  const double high = upper * kDigit;
+  const double nearest = high + low;
+  const double of_low = nearest - high;
+  const double error = (high - (nearest - of_low)) + (low - of_low);
   const auto near = bits_as<uint64_t>(nearest);
   const auto rest = bits_as<uint64_t>(error);
   const uint64_t inexact = 0 - static_cast<uint64_t>(rest << 1 != 0);
   const uint64_t smaller = (near ^ rest) >> 63;  // 1 if the exact sum has the smaller magnitude
   const uint64_t odd = near + ((1 - 2 * smaller) & inexact & ((near & 1) - 1));
+  constexpr uint32_t kUnit = kDoubleBias - kFloatUnit - 2 * kDigitBits;
+  return bits_as<uint32_t>(static_cast<float>(bits_as<double>(odd) * power_of_two(kUnit + kDigitBits * place)));
+}
 
-  // The exponent field of 2^(24 * (place - 2) - 149), which is above 0 for every place.
-  constexpr uint32_t kUnit = 1023 - 149 - 2 * kDigitBits;
-  const auto unit = bits_as<double>(uint64_t{kUnit + kDigitBits * (sum.place & kPlaceMask)} << 52);
-  const auto number = bits_as<uint32_t>(static_cast<float>(bits_as<double>(odd) * unit));
-
+SWITCHML_INLINE uint32_t rounded(const FloatSum& sum) {
+  const uint32_t number = rounded(sum.high * kDigit + sum.middle, sum.low, sum.place & kPlaceMask);
   const uint32_t plus = sum.place & kPlusInfinity;
   const uint32_t minus = sum.place & kMinusInfinity;
   const bool nan = ((sum.place & kNan) | (plus & minus >> 1)) != 0;
@@ -110,7 +124,6 @@ SWITCHML_INLINE void add_lanes(const uint8_t* words, size_t count, const FloatSu
   int32_t* const middle = sums.middle();
   int32_t* const low = sums.low();
   uint32_t* const place = sums.place();
-#pragma GCC ivdep
   for (size_t lane = 0; lane < count; ++lane) {
     const FloatSum before = kBegins ? FloatSum{} : FloatSum{high[lane], middle[lane], low[lane], place[lane]};
     const FloatSum sum = with_number(before, word_at(words, lane));
@@ -126,7 +139,6 @@ SWITCHML_INLINE void round_lanes(const FloatSums& sums, size_t count, uint8_t* w
   const int32_t* const middle = sums.middle();
   const int32_t* const low = sums.low();
   const uint32_t* const place = sums.place();
-#pragma GCC ivdep
   for (size_t lane = 0; lane < count; ++lane) {
     const uint32_t word = __builtin_bswap32(rounded({high[lane], middle[lane], low[lane], place[lane]}));
     std::memcpy(words + 4 * lane, &word, sizeof word);
@@ -143,18 +155,82 @@ SWITCHML_INLINE FloatSums from_lane(const FloatSums& sums, size_t lane, size_t c
   return part;
 }
 
-SWITCHML_INLINE void sum_lanes(const SumBuffers& buffers, size_t count, const FloatSums* sums) {
-  for (size_t lane = 0; lane < count; lane += kPart) {
-    const size_t part = std::min(kPart, count - lane);
-    alignas(64) std::array<uint32_t, FloatSums::kArrays * kPart> memory{};
-    alignas(64) std::array<uint8_t, 4 * kPart> result;
-    const FloatSums of_part = sums == nullptr ? FloatSums(memory.data(), kPart) : from_lane(*sums, lane, part, &memory);
-    for (size_t buffer = 0; buffer < buffers.sources; ++buffer) {
-      add_lanes<false>(buffers.first[buffer] + 4 * lane, part, of_part);
+// A part of the lanes of all buffers. What compilers make vectors of has the same number of lanes each time, and arrays
+// that cannot overlap.
+struct Part {
+  const SumBuffers& buffers;
+  size_t first;
+  size_t count;
+
+  SWITCHML_INLINE const uint8_t* words(size_t buffer) const { return buffers.first[buffer] + 4 * first; }
+  SWITCHML_INLINE void load(size_t buffer, std::array<uint32_t, kPart>* words) const {
+    std::memcpy(words->data(), this->words(buffer), 4 * count);
+    for (uint32_t& word : *words) word = __builtin_bswap32(word);
+  }
+};
+
+// Sets `fields` to the largest exponent field of each lane, and returns the largest of all.
+SWITCHML_INLINE uint32_t find_largest_fields(const Part& part, std::array<uint32_t, kPart>* fields) {
+  alignas(64) std::array<uint32_t, kPart> words{};
+  for (size_t buffer = 0; buffer < part.buffers.sources; ++buffer) {
+    part.load(buffer, &words);
+    for (size_t lane = 0; lane < kPart; ++lane) {
+      const uint32_t field = words[lane] >> kFractionBits & kLargestField;
+      (*fields)[lane] = (*fields)[lane] > field ? (*fields)[lane] : field;
     }
-    round_lanes(of_part, part, result.data());
+  }
+  uint32_t largest = 0;
+  for (const uint32_t field : *fields) largest = largest > field ? largest : field;
+  return largest;
+}
+
+// Writes the rounded sums of a part. Returns false, without effect, if a number is not finite. Because all numbers are
+// there, the places of the digits are known before they are added up, and two doubles hold what three digits do. The
+// sources are read twice: what a process changes in between makes the sum another one, but all buffers get the same.
+SWITCHML_INLINE bool sum_finite(const Part& part, uint8_t* result) {
+  alignas(64) std::array<uint32_t, kPart> places{};
+  if (find_largest_fields(part, &places) == kLargestField) return false;
+  alignas(64) std::array<double, kPart> factors;
+  alignas(64) std::array<double, kPart> upper{};  // of the two higher digits
+  alignas(64) std::array<double, kPart> lower{};
+  alignas(64) std::array<uint32_t, kPart> words{};
+  for (size_t lane = 0; lane < kPart; ++lane) {
+    places[lane] = place_of_field(places[lane]);
+    factors[lane] = power_of_two(kDoubleBias + kFloatUnit + kDigitBits - kDigitBits * places[lane]);
+  }
+  for (size_t buffer = 0; buffer < part.buffers.sources; ++buffer) {
+    part.load(buffer, &words);
+    for (size_t lane = 0; lane < kPart; ++lane) {
+      const double number = static_cast<double>(bits_as<float>(words[lane])) * factors[lane];
+      const double whole = __builtin_trunc(number);
+      upper[lane] += whole;
+      lower[lane] += __builtin_trunc((number - whole) * kDigit);
+    }
+  }
+  for (size_t lane = 0; lane < kPart; ++lane) {
+    words[lane] = __builtin_bswap32(rounded(upper[lane], lower[lane], places[lane]));
+  }
+  std::memcpy(result, words.data(), 4 * part.count);
+  return true;
+}
+
+SWITCHML_INLINE void sum_any(const Part& part, const FloatSums* sums, uint8_t* result) {
+  alignas(64) std::array<uint32_t, FloatSums::kArrays * kPart> memory{};
+  const FloatSums of_part =
+      sums == nullptr ? FloatSums(memory.data(), kPart) : from_lane(*sums, part.first, part.count, &memory);
+  for (size_t buffer = 0; buffer < part.buffers.sources; ++buffer) {
+    add_lanes<false>(part.words(buffer), part.count, of_part);
+  }
+  round_lanes(of_part, part.count, result);
+}
+
+SWITCHML_INLINE void sum_lanes(const SumBuffers& buffers, size_t count, const FloatSums* sums) {
+  for (size_t first = 0; first < count; first += kPart) {
+    const Part part{buffers, first, std::min(kPart, count - first)};
+    alignas(64) std::array<uint8_t, 4 * kPart> result;
+    if (sums != nullptr || !sum_finite(part, result.data())) sum_any(part, sums, result.data());
     for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
-      std::memcpy(buffers.first[buffer] + 4 * lane, result.data(), 4 * part);
+      std::memcpy(buffers.first[buffer] + 4 * first, result.data(), 4 * part.count);
     }
   }
 }
