@@ -244,6 +244,7 @@ class Bmv2Floats(Bmv2):
     """BMv2 with the program that adds floats as digits."""
 
     name = "bmv2-floats"
+    tests = "values"  # the rest of the program is that of bmv2
     values = (64,)
     most_codes = 0
     floats = "digits"

@@ -7,7 +7,6 @@ from fabric_harness import Ctl
 from test_namespaces import REASON, needs_bmv2
 
 FABRICS = {
-    "shm": (),
     "udp-faults": ("--transport", "udp", "--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5"),
     "bmv2": ("--switch", "bmv2", "--program", "switchml_floats", "--workers", "3"),
 }
