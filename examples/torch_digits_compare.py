@@ -50,7 +50,7 @@ def title_of(way: str) -> str:
     """Return the heading of a way's column."""
     bits, _, rounding = way.partition("-")
     names = {GLOO: "Gloo", FLOAT: "floats"}
-    return names[way] if way in names else f"{bits} bits{rounding and ', '}{rounding}"
+    return names.get(way, f"{bits} bits{rounding and ', '}{rounding}")
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:

@@ -263,9 +263,9 @@ class Communicator:
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
             ValueError: `op`, `rounding`, `sparse`, `codes` or `arithmetic` is unknown, the switches of the job do not
-                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their lanes, a value of `x` is beyond
-                `bound`, `timeout` is not a positive number, or `x` shares memory with the array of a call that has not
-                ended. Nothing was sent.
+                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their
+                lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares memory with
+                the array of a call that has not ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
