@@ -59,8 +59,8 @@ class RankSender {
   // retransmissions. The caller must send `batch` before it calls another function.
   void transmit(net::SendBatch& batch, Clock::time_point now, const runtime::Precedence::Place& place);
   // Returns whether less urgent jobs must wait: this one has something to send or in flight, and its results come.
-  // After a timeout it probably waits for another rank, which may wait for one of the other jobs; unless packets of
-  // those were in front of its own: `others_drained` is when the last of them was seen to leave the path.
+  // After a timeout it probably waits for another rank, which may wait for one of the other jobs; unless its packets
+  // have queued behind those of other jobs: `others_drained` is when the last of these was seen to leave the path.
   bool is_urgent(Clock::time_point now, Clock::time_point others_drained) const {
     return !slots_.frozen() && (slots_.queued() != 0 || slots_.in_flight() != 0) &&
            (timeouts_ == 0 || now - others_drained < round_trip_.timeout(1));
