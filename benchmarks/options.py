@@ -18,6 +18,7 @@ __all__ = [
     "COMPRESSION_METHODS",
     "ELEMENT_TYPES",
     "GRADIENTS",
+    "IN_FLOATS",
     "LINK_PEERS",
     "MAGNITUDE_BITS",
     "MODES",
@@ -49,6 +50,9 @@ T = TypeVar("T")
 
 TRANSPORTS: Final = ("shm", "udp")
 """The transports by which SwitchML's ranks reach their switch."""
+
+IN_FLOATS: Final = {f"{transport}-float": transport for transport in TRANSPORTS}
+"""The same transports where the switch adds up floats as such (docs/floats.md), by their names as systems."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""

@@ -158,6 +158,7 @@ _QUEUES: Final = Parsed("queues", options.queues)
 _QUEUE: Final = Parsed("queue", lambda text: _only(text, options.queues(text), "queue"))
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
+_SUMMING: Final = Parsed("transports", lambda text: options.names(text, (*TRANSPORTS, *options.IN_FLOATS)))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
 _SPARSE_PEERS: Final = Parsed("peers", lambda text: options.names(text, SPARSE_PEERS))
 _OVERLAPS: Final = Parsed("overlaps", lambda text: options.names(text, OVERLAPS))
@@ -219,6 +220,17 @@ def _transports(default: str = "shm,udp") -> Callable[[F], F]:
         metavar="NAME,...",
         help="How ranks reach the switch.",
     )
+
+
+_summing_transports = click.option(
+    "--transport",
+    "transports",
+    type=_SUMMING,
+    default="shm,udp",
+    show_default=True,
+    metavar="NAME,...",
+    help="How ranks reach the switch; with shm-float or udp-float it adds up floats as such.",
+)
 
 
 def _peers(default: str) -> Callable[[F], F]:
@@ -312,7 +324,7 @@ Examples:
 @_collective
 @_workers("2,4,8")
 @_sizes("4KiB,64KiB,1MiB,4MiB,64MiB,256MiB")
-@_transports()
+@_summing_transports
 @_peers("gloo,mpi-tcp,mpi-shm,mpi-shm-apart")
 @_repetitions
 @_calls
@@ -357,7 +369,7 @@ Examples:
 @_workers("8")
 @_size("4KiB")
 @_count("--tensors", low=2, high=100_000, default=1000, help_text="Tensors that are queued together.")
-@_transports()
+@_summing_transports
 @_peers("gloo,mpi-tcp")
 @_repetitions
 @_count("--iterations", "calls", high=100_000, default=200, help_text="Calls per turn.")

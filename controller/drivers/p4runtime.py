@@ -462,7 +462,8 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if settings.target == "soft":
         values, slots = settings.values_per_packet, settings.slots
-        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats)
+        # It takes all formats, whichever the program has whose tables it shows.
+        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))
     if _VALUES_ANNOTATION not in annotations:
         raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
     body = annotations[_VALUES_ANNOTATION]

@@ -253,9 +253,9 @@ def _contributions(
         empty = can.grow and (phase + slot) % 3 == 0
     count = 0 if empty else pick.any(job.values, 1)
     lengths = (0, 1, job.values - 1, job.values, job.values + 1)
-    number_format = pick("format", Format.INT32, 0, 2)
+    number_format = pick("format", Format.INT32, 0, 3)
     if can.expand:
-        number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, *range(1, 7), 0xFF)
+        number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, 1, *range(3, 7), 0xFF)
         lengths += (job.values // 4, 4 * job.values)  # words that take the bytes of codes, and the reverse
     length = pick("payload", 0 if empty else job.values, *lengths)
     largest = 0xFF if number_format in CODED_FORMATS else 0xFFFFFFFF
