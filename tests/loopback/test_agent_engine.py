@@ -59,7 +59,7 @@ def test_a_switch_that_shares_memory_refuses_chunks_out_of_order(tmp_path: Path,
     switch.stop()
 
 
-@pytest.mark.parametrize("format_", [2, 0x0101, 0xFF01, 0xFFFF])
+@pytest.mark.parametrize("format_", [3, 0x0101, 0xFF01, 0xFFFF])
 def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int) -> None:
     switch = Switch(SLOTS, VALUES)
     udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
