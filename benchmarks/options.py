@@ -39,6 +39,7 @@ __all__ = [
     "queues",
     "rates",
     "shares",
+    "spreads",
     "size_text",
     "sizes",
     "tree_text",
@@ -175,6 +176,17 @@ def packet_values(text: str) -> list[int]:
         return int(word)
 
     return _each(text, count)
+
+
+def spreads(text: str) -> list[int]:
+    """Return the powers of two of "0,20". Raises ValueError for one above 200: the numbers would not be floats."""
+
+    def power(word: str) -> int:
+        if not word.isdecimal() or int(word) > 200:
+            raise ValueError(f"{word!r} is not a power of two from 0 to 200")
+        return int(word)
+
+    return _each(text, power)
 
 
 def rates(text: str) -> list[int]:

@@ -58,8 +58,8 @@ def sum_digits(values: _Floats) -> _Floats:
     """Return the sums of digits, of shape (lanes,); they are the same for every order of the ranks.
 
     With k = p div 24, a mantissa shifted by p mod 24 is cut into the digits of places k and k + 1. A lane keeps the
-    sums of three places: `top`, the highest that any rank has reached, and the two below. What falls out is, for each
-    rank, below 2^-47 of the largest magnitude. The result is rounded once, to nearest even.
+    sums of three places: `top`, the highest that any rank has reached, and the two below. Each rank loses less than
+    2^-47 of the largest magnitude. The result is rounded once, to nearest even.
 
     Raises:
         ValueError: the values do not have two axes and float32, or there are no ranks.

@@ -114,6 +114,8 @@ class Target(ABC):
     owned_results = True
     # The largest number of values in a packet with codes.
     most_codes = PROTOCOL_MAX_VALUES
+    # How it adds floats, if it does.
+    floats = ""
     # The group of the tests that run with the first number of values.
     tests = "standard"
 
@@ -197,7 +199,6 @@ class Bmv2(Target):
     needs_namespace = True
     most_growing_values = 128  # it exits if a packet grows by more than 512 bytes
     most_codes = 512 // 3  # each grows by three bytes
-    floats = ""
 
     @classmethod
     def check_available(cls) -> None:
@@ -287,6 +288,7 @@ class Soft(Target):
 
     name = "soft"
     needs_namespace = False
+    floats = "digits"
 
     @classmethod
     def check_available(cls) -> None:
@@ -300,7 +302,7 @@ class Soft(Target):
         """Return the description; a datagram may be of any length, so a frame may be empty."""
         address = json.loads(self._ready.read_text(encoding="utf-8"))["grpc"]
         interfaces = {port: ",".join(map(str, self._sockets(port))) for port in _PORTS}
-        return Description(self.name, address, values, interfaces, unix=True, shortest_frame=0, floats="digits")
+        return Description(self.name, address, values, interfaces, unix=True, shortest_frame=0, floats=self.floats)
 
     def _sockets(self, port: int) -> tuple[Path, Path]:
         return self.directory / f"switch{port}.sock", self.directory / f"host{port}.sock"

@@ -433,7 +433,9 @@ def _table(entity: Entity) -> str:
 
 def _program(settings: SwitchSettings) -> Path:
     """Return the path of the compiled program's files without their suffixes; soft accepts any p4info of it."""
-    return _BUILD / ("switchml_256" if settings.target == "bmv2" and settings.values_per_packet == 256 else "switchml")
+    if settings.target != "bmv2":
+        return _BUILD / "switchml"
+    return _BUILD / ("switchml_256" if settings.values_per_packet == 256 else settings.program or "switchml")
 
 
 def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:

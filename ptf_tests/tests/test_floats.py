@@ -120,7 +120,7 @@ class FloatsInAnyOrder(_Floating):
 @group("values")
 @group("floats")
 class ManyRanksOfFloats(_Floating):
-    """As many ranks as a switch has: sums of which the largest numbers cancel, or that need three digits.
+    """All ranks that a switch can have, and sums of which the largest numbers cancel, or that need three digits.
 
     In single lanes, the mantissas of FPISA overflow, or the values are as far apart as it may shift one to the left.
     """
@@ -184,7 +184,7 @@ class FloatsOverDirtySlots(_Floating):
 @group("values")
 @group("floats")
 class FloatsAndEmptyPackets(_Floating):
-    """Contributions without values are no zeros: the first values overwrite, wherever they come in the phase."""
+    """Contributions without values add nothing: the first values overwrite, wherever they come in the phase."""
 
     def runTest(self) -> None:
         job = self.job(3)

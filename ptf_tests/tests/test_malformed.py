@@ -55,7 +55,7 @@ class WrongKind(_Malformed):
 
 
 class WrongFormat(_Malformed):
-    """Numbers that are no format."""
+    """Numbers of formats that do not exist."""
 
     def runTest(self) -> None:
         job = self.job(2)

@@ -191,6 +191,13 @@ def test_bmv2_has_one_program_for_each_number_of_values():
         )
 
 
+def test_bmv2_has_a_program_that_adds_floats():
+    bmv2 = SwitchConfig(target="bmv2", program="switchml_floats", **CONFIG)
+    assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(
+        64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
+    )
+
+
 @pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])
 def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: str, field: str):
     schema = fy.P4Schema()

@@ -53,9 +53,13 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
 #undef LANE
 #undef STRING
 
-    bit<1> empty;  // 1: the phase has no values yet
+    // BMv2 takes four primitive operations for an assignment of `a ? b : c`, and one if that is part of an expression.
 
-    // Of one lane: its value in the packet, and its register with the parts of it.
+    bit<1> empty;  // 1: the phase has no values yet
+    lane_t kept;   // the bits of a lane's register that count, and those that stand for the others
+    lane_t begun;
+
+    // One lane's value in the packet, and its register with the parts of it.
     bit<32> value;
     lane_t lane;
     marks_t marks;
@@ -76,7 +80,7 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     action unpack_value() {
         place_of_value = value[30:23] - (value[30:23] == 0 ? 8w0 : 1);
         mantissa = (value[30:23] == 0 ? 1w0 : 1) ++ value[22:0];
-        // What is not finite is added as well; then the sum no longer matters.
+        // The mantissas of infinities and NaN are added as well, but then the sum no longer matters.
         marks = marks | (value[30:0] < INFINITY_WITHOUT_SIGN ? MARKS_NONE
                          : (value[30:0] > INFINITY_WITHOUT_SIGN ? MARK_NAN
                             : (value[31:31] == 0 ? MARK_POSITIVE_INFINITY : MARK_NEGATIVE_INFINITY)));
@@ -85,10 +89,11 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
 #if FLOATS == FLOATS_DIGITS
 
 // Bits of a shift by a number of digits, of which a sum has three.
-#define BITS_OF_DIGITS(number) (number < 3 ? 32 * number : 96)
+#define BITS_OF_DIGITS(number) 32 * (number < 3 ? number : 3)
 
-    bit<8> low_digit;
+    place_t low_digit;
     bit<48> digits;
+    place_t raised;
     bit<8> distance;
     bit<96> addend;
 
@@ -96,29 +101,27 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     action add_value() {
         low_digit = (bit<8>)(((bit<16>)place_of_value * 171) >> 12);  // divided by 24
         digits = (bit<48>)mantissa << (place_of_value - 24 * low_digit);
+        raised = place + (low_digit < place ? 0 : low_digit + 1 - place);
         // The digits of the sum move down; above them are those of SUM_NONE.
-        distance = low_digit < place ? 0 : low_digit + 1 - place;
-        place = place + distance;
-        distance = BITS_OF_DIGITS(distance);
+        distance = BITS_OF_DIGITS((raised - place));
         sum = (sum >> distance) + (SUM_NONE - (SUM_NONE >> distance));
-        distance = place - 1 - low_digit;
-        distance = BITS_OF_DIGITS(distance);
+        distance = BITS_OF_DIGITS((raised - 1 - low_digit));
         addend = (8w0 ++ digits[47:24] ++ 8w0 ++ digits[23:0] ++ 32w0) >> distance;
-        sum = value[31:31] == 0 ? sum + addend : sum - addend;
+        sum = sum + (value[31:31] == 0 ? addend : 0 - addend);
+        place = raised;
     }
 
 #elif FLOATS == FLOATS_FULL
 
     int<32> addend;
-    bit<8> distance;
+    place_t raised;
 
     @hidden
     action add_value() {
         addend = (int<32>)(value[31:31] == 0 ? (bit<32>)mantissa : 0 - (bit<32>)mantissa);
-        distance = place_of_value > place ? place_of_value - place : 0;
-        sum = (bit<32>)((int<32>)sum >> distance);
-        place = place + distance;
-        sum = sum + (bit<32>)(addend >> (place - place_of_value));
+        raised = place + (place_of_value < place ? 0 : place_of_value - place);
+        sum = (bit<32>)((int<32>)sum >> (raised - place)) + (bit<32>)(addend >> (raised - place_of_value));
+        place = raised;
     }
 
 #elif FLOATS == FLOATS_A
@@ -131,11 +134,10 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     action add_value() {
         addend = (int<40>)(value[31:31] == 0 ? (bit<40>)mantissa : 0 - (bit<40>)mantissa);
         distance = (int<16>)(bit<16>)place_of_value - (int<16>)(bit<16>)place;
-        place = distance > HEADROOM ? place_of_value : place;
-        total = distance > HEADROOM ? 0 : (int<40>)(int<32>)sum;
-        addend = distance < 0 ? addend >> (bit<8>)(bit<16>)(0 - distance)
-                 : (distance > HEADROOM ? addend : addend << (bit<8>)(bit<16>)distance);
-        total = total + addend;
+        place = place + (distance > HEADROOM ? place_of_value - place : 0);
+        total = (distance > HEADROOM ? 0 : (int<40>)(int<32>)sum)
+                + (distance < 0 ? addend >> (bit<8>)(bit<16>)(0 - distance)
+                   : addend << (bit<8>)(bit<16>)(distance > HEADROOM ? 0 : distance));
         sum = (bit<32>)(bit<40>)total;
         marks = marks | ((int<40>)(int<32>)sum == total ? MARKS_NONE : MARK_NAN);
     }
@@ -159,7 +161,7 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
         unit = (int<16>)(bit<16>)place;
 #endif
         negative = number[NUMBER_BITS-1:NUMBER_BITS-1];
-        number = negative == 0 ? number : 0 - number;
+        number = (number ^ (0 - (bit<NUMBER_BITS>)negative)) + (bit<NUMBER_BITS>)negative;  // the magnitude
     }
 
     @hidden
@@ -179,8 +181,8 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
     // The number becomes a float: its first 24 bits, or fewer if it is subnormal.
     @hidden
     action make_value() {
-        shift = unit < 24 ? (bit<8>)(bit<16>)(24 - unit) : 0;
-        shift = first < shift ? shift : first + 1;
+        shift = (bit<8>)(bit<16>)(unit < 24 ? 24 - unit : 0);
+        shift = shift + (first < shift ? 0 : first + 1 - shift);
         scaled = number ++ 24w0;
 #if FLOATS == FLOATS_DIGITS
         // To nearest even.
@@ -188,11 +190,11 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
 #endif
         // The first 1 of a mantissa adds 1 to the exponent.
         value = ((((bit<32>)(bit<16>)unit + (bit<32>)shift) - 24) << 23) + (bit<32>)(scaled >> shift);
-        value = number == 0 ? 0 : (value < 0x7F800000 ? value : 0x7F800000);
-        value = negative ++ value[30:0];
-        value = marks == MARKS_NONE ? value
-                : (marks == MARK_POSITIVE_INFINITY ? 1w0 ++ INFINITY_WITHOUT_SIGN
-                   : (marks == MARK_NEGATIVE_INFINITY ? 1w1 ++ INFINITY_WITHOUT_SIGN : FLOAT_NAN));
+        value = (negative ++ 31w0) | (number == 0 ? 0 : (value < 0x7F800000 ? value : 0x7F800000));
+        value = (marks == MARKS_NONE ? value : 0)
+                | (marks == MARKS_NONE ? 0
+                   : (marks == MARK_POSITIVE_INFINITY ? 1w0 ++ INFINITY_WITHOUT_SIGN
+                      : (marks == MARK_NEGATIVE_INFINITY ? 1w1 ++ INFINITY_WITHOUT_SIGN : FLOAT_NAN)));
     }
 
     @hidden
@@ -200,7 +202,7 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
 #define LANE(i)                                                        \
         value = values.value_##i;                                      \
         float_##i.read(lane, slot);                                    \
-        lane = empty == 0 ? lane : LANE_NONE;                          \
+        lane = (lane & kept) | begun;                                  \
         unpack_lane();                                                 \
         unpack_value();                                                \
         add_value();                                                   \
@@ -228,6 +230,12 @@ control SlotFloats(inout values_t values, in slot_t slot, in metadata_t meta) {
         empty = 1 - meta.filled_before;
         if (meta.phase_predicate == PHASE_REPLACED) {
             empty = 1;
+        }
+        kept = 0;
+        begun = LANE_NONE;
+        if (empty == 0) {
+            kept = ~kept;
+            begun = 0;
         }
         if (meta.has_values == 1 && meta.phase_predicate != PHASE_STALE
             && (meta.seen == 0 || (empty == 1 && meta.phase_predicate != PHASE_REPLACED))) {

@@ -494,7 +494,7 @@ TEST_P(SharedStore, NoBufferIsLentAfterTheFirstResultOfAPhase) {
 TEST_P(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
-  store_.resend(kHalf, 0b010);  // its entry lacks the rank that all others wait for
+  store_.resend(kHalf, 0b010, true);  // its entry lacks the rank that all others wait for
   EXPECT_EQ(memory_word(store_), 10U);
   ranks_.write(0, 0xDEAD);
   ranks_.write(1, 0xDEAD);
@@ -506,6 +506,19 @@ TEST_P(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
   EXPECT_EQ(memory_word(store_), 15U);
 }
 
+TEST_P(SharedStore, RankThatDoesNotReadTheResultHasItsBufferBack) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 20);
+  store_.resend(kHalf, 0b010, false);
+  EXPECT_EQ(store_.lent(kHalf), 0b001U);
+  ranks_.write(1, 0xDEAD);
+  add(&ranks_, 2, 5);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.word(0), 35U);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);
+}
+
 TEST_P(SharedStore, SumIsCopiedOnlyForARankThatDoesNotHaveIt) {
   add_packet(&store_, 7);
   store_.settle(kHalf);
@@ -514,10 +527,10 @@ TEST_P(SharedStore, SumIsCopiedOnlyForARankThatDoesNotHaveIt) {
   lend(&ranks_, 1);
   ASSERT_FALSE(complete(&ranks_, 1, 0b011));
   ASSERT_NE(store_.finish(run()), nullptr);
-  store_.resend(kHalf, 0b010);
+  store_.resend(kHalf, 0b010, true);
   EXPECT_EQ(state(), SlotValues::in_results);
   EXPECT_EQ(memory_word(store_), 7U);
-  store_.resend(kHalf, 0b100);
+  store_.resend(kHalf, 0b100, true);
   EXPECT_EQ(memory_word(store_), 10U);
 }
 

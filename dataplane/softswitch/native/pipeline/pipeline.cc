@@ -202,9 +202,8 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
     answer.owner = wire::owner::everyone;
   }
   if (verdict == wire::Verdict::resent) {
-    if ((admission.worker_bit & wire::readers_of(answer.owner)) != 0) {
-      slots_->resend(header.slot, admission.worker_bit);
-    }
+    const bool reads = (admission.worker_bit & wire::readers_of(answer.owner)) != 0;
+    slots_->resend(header.slot, admission.worker_bit, reads);
   } else if (!slots_->complete(header.slot, values, {answer, admission.group}, admission.full())) {
     return wire::Verdict::completed;
   }

@@ -52,8 +52,8 @@ class SlotStore {
   // Returns true if the result can be sent now, with the sum in the slot's memory if the phase has values. Otherwise a
   // thread makes the sum later, for the ranks that read it, and then calls Pipeline::send_completed with `completion`.
   virtual bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) = 0;
-  // Called before the values of a phase are sent to one rank that asks for them again.
-  virtual void resend(size_t half, uint64_t rank_bit) = 0;
+  // Called before the result of a phase is sent to one rank that asks for it again, and `reads` its values or does not.
+  virtual void resend(size_t half, uint64_t rank_bit, bool reads) = 0;
   // Makes the slot's memory hold the sum of the values that have come so far.
   void settle(size_t half) {
     gather(half);
@@ -116,7 +116,7 @@ class PacketSlotStore final : public SlotStore {
     round(half);
     return true;
   }
-  void resend(size_t half, uint64_t /*rank_bit*/) override { round(half); }
+  void resend(size_t half, uint64_t /*rank_bit*/, bool /*reads*/) override { round(half); }
   uint32_t word(size_t half, size_t lane) const override;
 
  private:

@@ -107,7 +107,8 @@ bool SharedSlotStore::complete(size_t half, const Values& last, const Completion
 
 // A rank whose buffer does not hold the sum gets it from the slot's memory. No buffer is written to after that: entries
 // of worker_table that disagree about the job's ranks can make a phase complete that was not before.
-void SharedSlotStore::resend(size_t half, uint64_t rank_bit) {
+void SharedSlotStore::resend(size_t half, uint64_t rank_bit, bool reads) {
+  if (!reads) return give_back(half, rank_bit);
   const bool has_sum = state(half).values == SlotValues::in_results && (ranks_with_sum(half) & rank_bit) != 0;
   if (!has_sum) settle(half);
 }

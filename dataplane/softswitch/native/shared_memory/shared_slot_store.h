@@ -32,7 +32,7 @@ class SharedSlotStore final : public SlotStore {
   // If ranks have lent buffers, queues the sum in the queue of `last`. It is then written to the buffers of those that
   // read it, and also to the slot's memory if not all readers among the job's ranks have lent one.
   bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) override;
-  void resend(size_t half, uint64_t rank_bit) override;
+  void resend(size_t half, uint64_t rank_bit, bool reads) override;
   uint32_t word(size_t half, size_t lane) const override;
 
   // Called after `task` was run. Returns the data needed to send its result, or null if the sum no longer counts.
