@@ -1,6 +1,6 @@
-"""Step time of DistributedDataParallel on a 25-million-parameter model: Gloo, switchml, switchml with priorities.
+"""Step time of DistributedDataParallel on a 25-million-parameter model: Gloo and switchml.
 
-All are measured in one run, alternating step by step. Prints medians over the rounds, and the median of the rounds'
+Both are measured in one run, alternating step by step. Prints medians over the rounds, and the median of the rounds'
 ratios to Gloo's step; ddp_worker.py explains the columns.
 
     python benchmarks/ddp_step_time.py --workers 4 --rounds 20
@@ -23,16 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument(
-        "--partition-megabytes",
-        type=int,
-        default=8,
-        help="megabytes per bucket of the priority hook (default %(default)s)",
-    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swml-") as directory:
-        arguments = [f"--rounds={options.rounds}", f"--partition-megabytes={options.partition_megabytes}"]
-        result = run_ranks(WORKER, options.workers, arguments, Path(directory))
+        result = run_ranks(WORKER, options.workers, [f"--rounds={options.rounds}"], Path(directory))
     ways = result["ways"]
     print(f"DDP, {result['parameters']:,} parameters, {options.workers} workers, {options.rounds} rounds, medians")
     print(

@@ -1,7 +1,7 @@
-"""One rank of the step-time benchmark: DDP of a 25-million-parameter model with each communication hook in turn.
+"""One rank of the step-time benchmark: DDP of a 25-million-parameter model over Gloo and over switchml in turn.
 
-Every round makes one step with each hook, so that other load on the machine affects all alike. Rank 0 writes to the
-file that --output names: for each hook a list over the rounds of {"step": seconds of the slowest rank, "backward":
+Every round makes one step over each, so that other load on the machine affects all alike. Rank 0 writes to the
+file that --output names: for each a list over the rounds of {"step": seconds of the slowest rank, "backward":
 seconds until the rank's own last gradient was ready, "overlap": fraction of the time with gradients in flight during
 which its backward pass was still computing, "urgent": seconds after that until the bucket that the next forward pass
 needs first was averaged}.
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from switchml.torch.hooks import PriorityState, all_reduce_hook, priority_hook
+from switchml.torch.hooks import all_reduce_hook
 
 LAYERS = 6
 WIDTH = 2048  # six layers of 2048 x 2048 and their biases: 25.2 million parameters
@@ -41,7 +41,7 @@ class Times:
 
 @dataclass
 class Way:
-    """A separate model, whose gradients use one hook."""
+    """A separate model, whose gradients go one way."""
 
     model: DistributedDataParallel
     optimizer: torch.optim.Optimizer
@@ -100,7 +100,6 @@ def main() -> None:
     """Run one rank."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--partition-megabytes", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -109,9 +108,6 @@ def main() -> None:
     ways = {
         "gloo": way(all_reduce_hook, gloo, gloo),
         "switchml": way(all_reduce_hook, None, dist.group.WORLD),
-        "switchml, priorities": way(
-            priority_hook, PriorityState(None, options.partition_megabytes << 20), dist.group.WORLD
-        ),
     }
     pixels = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
     for number in range(WARM_UP + options.rounds):

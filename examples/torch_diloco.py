@@ -1,7 +1,8 @@
 """Train a small network with DiLoCo: each replica makes many steps alone, then all average how far they have come.
 
 These averages are torchft's, over SwitchML, in 8 bits for each parameter. So a parameter takes a byte in `--inner`
-steps. With DistributedDataParallel it takes 4 bytes in each step.
+steps. With DistributedDataParallel it takes 4 bytes in each step. With `--delay` it is Streaming DiLoCo: one half of
+the network is averaged at a time, while the replicas make this many steps.
 
     torchft_lighthouse --min_replicas 2 &
     export TORCHFT_LIGHTHOUSE=http://localhost:29510
@@ -23,20 +24,24 @@ import switchml.torch
 from switchml.torchft import ProcessGroupSwitchML
 
 
-def train(replica: int, options: argparse.Namespace, lighthouse: str | None = None) -> dict[str, float]:
+def train(
+    replica: int, options: argparse.Namespace, lighthouse: str | None = None, model: Predictor | None = None
+) -> dict[str, float]:
     """Train, and return the loss on text of the test, and the bytes that DiLoCo has sent and that DDP would have sent.
 
     Args:
         replica: a number below `options.replicas`.
         options: the command line's.
         lighthouse: the lighthouse's address; None for that in TORCHFT_LIGHTHOUSE.
+        model: the network to train; None for a new one.
 
     """
     torch.manual_seed(0)
-    model, characters = Predictor(), text()
+    model, characters = model or Predictor(), text()
     split = len(characters) * 9 // 10
     inner = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    fragments = [model.layers[:3], model.layers[3:]] if options.delay else [model]
+    outer = [torch.optim.SGD(part.parameters(), lr=0.7, momentum=0.9, nesterov=True) for part in fragments]
     lanes = switchml.torch.Options(wire=8, rounding="stochastic") if options.wire == 8 else None
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # of this replica's ranks
     manager = Manager(
@@ -55,7 +60,9 @@ def train(replica: int, options: argparse.Namespace, lighthouse: str | None = No
     )
     random = torch.Generator().manual_seed(replica)
     try:
-        with DiLoCo(manager, [model], inner, outer, sync_every=options.inner, pin_memory=False):
+        with DiLoCo(
+            *(manager, fragments, inner, outer, options.inner), pin_memory=False, fragment_sync_delay=options.delay
+        ):
             for _ in range(options.outer * options.inner):
                 contexts, following = batch(characters[:split], 64, random)
                 inner.zero_grad()
@@ -82,6 +89,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--outer", type=int, default=20, help="averages")
     parser.add_argument("--inner", type=int, default=50, help="steps between two averages")
+    parser.add_argument("--delay", type=int, default=0, help="steps during an average of one half; 0: all at once")
     parser.add_argument("--wire", type=int, choices=(8, 32), default=8, help="bits of a parameter in an average")
     options = parser.parse_args()
     print(json.dumps(train(options.replica, options)))

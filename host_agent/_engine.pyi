@@ -149,6 +149,7 @@ class Engine:
         priority: int = 0,
         tenant: int = 0,
         aggregators: Sequence[tuple[str, int]] = [],
+        dscp: int = 0,
     ) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
@@ -161,6 +162,7 @@ class Engine:
         `tenant`: a number for the owner of the job.
         `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
         modulo their count; none: all slots are at `switch_address`.
+        `dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.
         """
 
     def open_shm_rank(

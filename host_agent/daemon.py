@@ -8,15 +8,18 @@ import os
 import re
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
+from typing import Final
 
 import click
 
 from switchml.common.clock import chosen_clock
 from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
 from switchml.common.port_numbers import HIGHEST_PORT
+from switchml.common.priorities import MAX_PRIORITY
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
@@ -31,6 +34,7 @@ from switchml.host_agent.socket_server import SocketServer
 __all__ = ["AgentOptions", "main", "serve"]
 
 _log = logging.getLogger(__name__)
+_HIGHEST_DSCP: Final = 63
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class AgentOptions:
     poll: Poll = "adaptive"
     next_hop: str | None = None
     threads: int = 1
+    dscp: Mapping[int, int] = field(default_factory=dict)  # of packets, by the priority of their job
     slot_uses: int = SLOT_USES  # per epoch; tests use fewer
     daemon: DaemonOptions = field(default_factory=DaemonOptions)
 
@@ -149,7 +154,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         _warn_of_small_buffers()
     engine, options = _make_engine(options)
     engine.start()
-    jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
+    jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket, options.dscp)
     session = Session(options.controller, options.registration(), jobs, security, chosen_clock())
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     metrics = None
@@ -222,6 +227,22 @@ def _check_mac(_context: click.Context, _parameter: click.Parameter, value: str)
 
 def _check_optional_mac(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     return None if value is None else _check_mac(context, parameter, value)
+
+
+def _check_dscp(_context: click.Context, _parameter: click.Parameter, value: str) -> dict[int, int]:
+    """Return the DSCP of each priority that `value` names."""
+    found: dict[int, int] = {}
+    for pair in filter(None, value.split(",")):
+        match = re.fullmatch(r"([0-9]+)=([0-9]{1,2})", pair, re.ASCII)
+        if match is None:
+            raise click.BadParameter(f"{pair!r} is not PRIORITY=DSCP, such as 7=46")
+        priority, dscp = int(match[1]), int(match[2])
+        if priority > MAX_PRIORITY or dscp > _HIGHEST_DSCP:
+            raise click.BadParameter(f"{pair!r}: a priority is at most {MAX_PRIORITY}, a DSCP at most {_HIGHEST_DSCP}")
+        if priority in found:
+            raise click.BadParameter(f"priority {priority} is there twice")
+        found[priority] = dscp
+    return found
 
 
 def _default_socket(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
@@ -335,6 +356,15 @@ Example:
     help="Number of data threads that share each rank's slots, for udp and dpdk.  [env: SWITCHML_AGENT_THREADS]",
 )
 @click.option(
+    "--dscp",
+    envvar="SWITCHML_AGENT_DSCP",
+    default="",
+    metavar="PRIORITY=DSCP,...",
+    callback=_check_dscp,
+    help="The DSCP of the packets of jobs of each priority, such as 0=8,7=46, for a network that has queues for them. "
+    "It is 0 for other priorities. Ranks that share memory send no packets.  [env: SWITCHML_AGENT_DSCP]",
+)
+@click.option(
     "--max-ranks",
     type=click.IntRange(1, 4096),
     default=64,
@@ -359,6 +389,7 @@ def main(
     poll: Poll,
     next_hop: str | None,
     threads: int,
+    dscp: dict[int, int],
     daemon: DaemonOptions,
 ) -> None:
     """Move packets between the training processes of this host and the switch.
@@ -383,6 +414,7 @@ def main(
         poll=poll,
         next_hop=next_hop,
         threads=threads,
+        dscp=dscp,
         daemon=daemon,
     )
     run(_serve_until_signal(options), AgentError, ValueError)

@@ -40,17 +40,24 @@ _CONTROLLER_SECONDS: Final = 2.0  # for the controller to report that the other 
 class Jobs:
     """All jobs of this agent. It belongs to one event loop; only `attach` waits for the network.
 
-    With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; otherwise packets use UDP.
+    With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; otherwise packets use UDP,
+    with the DSCP that `dscp` has for the priority of their job, or 0.
     `report` takes messages for the controller, and may drop them while no controller is connected: `summary` repeats
     everything that matters. `delivered` waits until the connected controller has acted on the reported messages.
     """
 
     def __init__(
-        self, engine: Engine, address: str, max_ranks: int, agent: str, switch_socket: Path | None = None
+        self,
+        engine: Engine,
+        address: str,
+        max_ranks: int,
+        agent: str,
+        switch_socket: Path | None = None,
+        dscp: Mapping[int, int] | None = None,
     ) -> None:
         self._engine = engine
         self._address = address
-        self._ranks = EngineRanks(engine, address, switch_socket)
+        self._ranks = EngineRanks(engine, address, switch_socket, dscp or {})
         self._max_ranks = max_ranks
         self._agent = agent
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs

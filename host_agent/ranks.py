@@ -32,10 +32,12 @@ class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
     `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch, except those of jobs over aggregators; otherwise packets use UDP.
+    with the switch, except those of jobs over aggregators; otherwise packets use UDP, with the DSCP that `dscp` has for
+    the priority of their job, or 0.
     """
 
-    def __init__(self, engine: Engine, address: str, switch_socket: Path | None) -> None:
+    def __init__(self, engine: Engine, address: str, switch_socket: Path | None, dscp: Mapping[int, int]) -> None:
+        self._dscp = dscp
         self._engine = engine
         self._address = address
         self._switch_socket = switch_socket
@@ -109,6 +111,7 @@ class EngineRanks:
                 numbers[rank],
                 *order,
                 aggregators,
+                self._dscp.get(assignment.priority, 0),
             )
         try:
             descriptors = self._engine.open_channel(handle)

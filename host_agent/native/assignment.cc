@@ -5,6 +5,7 @@
 #include "native/net/udp_batch.h"
 #include "native/runtime/precedence.h"
 #include "native/wire/constants.h"
+#include "native/wire/frame_headers.h"
 
 namespace switchml::agent {
 
@@ -26,6 +27,7 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.worker < wire::protocol::max_workers, "a switch tells only senders 0..63 apart");
   require(assignment.workers == 0 || assignment.worker < assignment.workers, "worker must be below workers");
   require(assignment.priority < runtime::Precedence::kPriorities, "priority must be 0..7");
+  require(assignment.dscp <= wire::ipv4::highest_dscp, "dscp must be 0..63");
   require(assignment.epoch != 0, "epoch must not be 0");
   require(assignment.aggregators.size() <= kMostAggregators, "a job has at most 64 aggregators");
   require(assignment.switches() <= assignment.slots, "each aggregator needs a slot");

@@ -46,6 +46,7 @@ struct RankAssignment {
   // Among the jobs of one tenant at this agent, those with the highest priority send first.
   uint8_t priority = 0;
   uint64_t tenant = 0;  // 0: none
+  uint8_t dscp = 0;     // of the IPv4 header of contributions
   // The switches that share the slots, by switch_of_slot() in slot_blocks.h; none: all slots are at `switch_address`.
   // GCC warns of lists of initializers that leave out a member without one.
   std::vector<Aggregator> aggregators{};  // NOLINT(readability-redundant-member-init)

@@ -32,12 +32,13 @@ uint16_t any_ephemeral_port() {
 
 class FrameLink::JobLink : public JobTransport {
  public:
-  JobLink(FrameLink* link, const std::vector<sockaddr_in>& switch_endpoints, uint16_t udp_port) : link_(link) {
+  JobLink(FrameLink* link, const RankAssignment& assignment, uint16_t udp_port) : link_(link) {
     addresses_.eth_src = link->device_->mac();
     addresses_.ipv4_src = link->options_.address;
+    addresses_.traffic_class = wire::ipv4::traffic_class_of(assignment.dscp);
     addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
     link->listen_at(addresses_.udp_src, this);
-    for (const sockaddr_in& endpoint : switch_endpoints) {
+    for (const sockaddr_in& endpoint : switch_endpoints(assignment)) {
       resolve(endpoint);  // so that it is known when the first packet is sent
     }
   }
@@ -122,7 +123,7 @@ FrameLink::FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOp
 
 FrameLink::~FrameLink() = default;
 
-std::unique_ptr<JobTransport> FrameLink::open(const std::vector<sockaddr_in>& switch_endpoints, size_t packet_bytes,
+std::unique_ptr<JobTransport> FrameLink::open(const RankAssignment& assignment, size_t packet_bytes,
                                               uint16_t* udp_port) {
   const size_t frame = wire::kHeadersBeforeUdpPayload + packet_bytes;
   if (frame > device_->largest_frame()) {
@@ -130,7 +131,7 @@ std::unique_ptr<JobTransport> FrameLink::open(const std::vector<sockaddr_in>& sw
                                 ", which takes " + std::to_string(device_->largest_frame()) +
                                 ": raise its MTU, or use fewer values per packet");
   }
-  auto job = std::make_unique<JobLink>(this, switch_endpoints, *udp_port);
+  auto job = std::make_unique<JobLink>(this, assignment, *udp_port);
   *udp_port = job->udp_port();
   return job;
 }

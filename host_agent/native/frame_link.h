@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "host_agent/native/arp_cache.h"
+#include "host_agent/native/assignment.h"
 #include "host_agent/native/transport.h"
 #include "native/channel/shared_memory.h"
 #include "native/net/frame_device.h"
@@ -41,8 +42,7 @@ class FrameLink {
   // `*udp_port` is 0, and is set to the job's UDP port, which the caller passes to the other links. Throws
   // std::invalid_argument if packets of `packet_bytes` of UDP payload do not fit the device, and std::system_error if
   // no UDP port is left.
-  std::unique_ptr<JobTransport> open(const std::vector<sockaddr_in>& switch_endpoints, size_t packet_bytes,
-                                     uint16_t* udp_port);
+  std::unique_ptr<JobTransport> open(const RankAssignment& assignment, size_t packet_bytes, uint16_t* udp_port);
   // Starts or stops sharing memory that holds payloads of contributions. Some devices can read them directly from
   // there.
   void share(const std::shared_ptr<channel::SharedMemory>& memory) {

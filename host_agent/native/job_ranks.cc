@@ -169,12 +169,15 @@ bool JobRanks::take_submissions(uint64_t* others) {
 
 void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
   const bool held_back = place_.held_back();
+  const Clock::time_point others_drained = place_.others_drained();
+  uint32_t backlog = 0;
   bool urgent = false;
   for (size_t number = 0; number < senders_.size(); ++number) {
     const runtime::Stopwatch sending;
     for (const auto& sender : senders_[number]) {
-      sender->transmit(batch, now, held_back);
-      urgent = urgent || sender->is_urgent();
+      backlog += sender->backlog();
+      sender->transmit(batch, now, place_);
+      urgent = urgent || sender->is_urgent(now, others_drained);
     }
     if (!batch.empty()) {
       transport_->send(&batch, switch_endpoints_[number]);
@@ -185,6 +188,8 @@ void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
     }
   }
   place_.hold(urgent);
+  if (held_back && backlog < backlog_) place_.drained(now);
+  backlog_ = backlog;
 }
 
 void JobRanks::publish(bool nothing_left) {

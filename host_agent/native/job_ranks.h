@@ -86,6 +86,7 @@ class JobRanks {
   uint8_t* results_;
   std::vector<sockaddr_in> switch_endpoints_;
   runtime::Precedence::Place place_;
+  uint32_t backlog_ = 0;          // of all senders, before the last transmit() sent
   std::vector<Senders> senders_;  // for each switch, in the same order of ranks
 };
 

@@ -15,6 +15,7 @@
 #include "host_agent/native/udp_transport.h"
 #include "native/net/udp_batch.h"
 #include "native/wire/epoch_limit.h"
+#include "native/wire/frame_headers.h"
 
 namespace switchml::agent {
 
@@ -202,6 +203,9 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const Ran
   std::vector<std::unique_ptr<JobTransport>> transports;
   std::vector<net::UdpSocket> sockets = net::open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
   *udp_port = sockets.front().port();
+  for (net::UdpSocket& socket : sockets) {
+    socket.set_traffic_class(wire::ipv4::traffic_class_of(assignment.dscp));
+  }
   for (unsigned index = 0; index < count; ++index) {
     std::optional<net::UdpSocket> group_socket;
     if (!assignment.multicast_address.empty()) {
@@ -223,10 +227,9 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_links(const RankAssi
         "a device does not support IP multicast: remove `multicast` of the switch from the controller's"
         " configuration");
   }
-  const std::vector<sockaddr_in> endpoints = switch_endpoints(assignment);
   std::vector<std::unique_ptr<JobTransport>> transports;
   *udp_port = 0;  // the first link chooses it
-  for_each_link([&](FrameLink& link) { transports.push_back(link.open(endpoints, packet_bytes, udp_port)); });
+  for_each_link([&](FrameLink& link) { transports.push_back(link.open(assignment, packet_bytes, udp_port)); });
   return transports;
 }
 

@@ -88,14 +88,14 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
   path_.sent_bytes += bytes;
 }
 
-void RankSender::transmit(net::SendBatch& batch, Clock::time_point now, bool held_back) {
+void RankSender::transmit(net::SendBatch& batch, Clock::time_point now, const runtime::Precedence::Place& place) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
-  window_.end_batch(now);
+  window_.end_batch(now, place.yields());
   fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
-  send_window(batch, now, held_back ? runtime::Precedence::kHeldBackWindow : window_.size());
+  send_window(batch, now, place.window(window_.size()));
 }
 
 void RankSender::send_window(net::SendBatch& batch, Clock::time_point now, uint32_t window) {

@@ -1,6 +1,7 @@
 // The sender of one rank's contributions over UDP or a device: window, retransmission and timers (docs/protocol.md).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "host_agent/native/rank_profile.h"
 #include "native/channel/sender_slots.h"
 #include "native/net/udp_batch.h"
+#include "native/runtime/precedence.h"
 #include "native/runtime/round_trip.h"
 #include "native/runtime/send_window.h"
 #include "native/wire/wire.h"
@@ -53,13 +55,19 @@ class RankSender {
   void take_result(const TakenResult& result, Clock::time_point now);
   // Counts a packet that is not the result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
-  // Queues the contributions that the window allows, or the least if the job is `held_back`, and due retransmissions.
-  // The caller must send `batch` before it calls another function.
-  void transmit(net::SendBatch& batch, Clock::time_point now, bool held_back = false);
+  // Queues the contributions that the window allows to the job, whose place among other jobs is `place`, and due
+  // retransmissions. The caller must send `batch` before it calls another function.
+  void transmit(net::SendBatch& batch, Clock::time_point now, const runtime::Precedence::Place& place);
   // Returns whether less urgent jobs must wait: this one has something to send or in flight, and its results come.
-  // After a timeout it probably waits for another rank, which may wait for one of the other jobs.
-  bool is_urgent() const {
-    return !slots_.frozen() && timeouts_ == 0 && (slots_.queued() != 0 || slots_.in_flight() != 0);
+  // After a timeout it probably waits for another rank, which may wait for one of the other jobs; unless its packets
+  // have queued behind those of other jobs: `others_drained` is when the last of these was seen to leave the path.
+  bool is_urgent(Clock::time_point now, Clock::time_point others_drained) const {
+    return !slots_.frozen() && (slots_.queued() != 0 || slots_.in_flight() != 0) &&
+           (timeouts_ == 0 || now - others_drained < round_trip_.timeout(1));
+  }
+  // Returns the contributions in flight beyond the window of a job that is held back.
+  uint32_t backlog() const {
+    return slots_.in_flight() - std::min(slots_.in_flight(), runtime::Precedence::kHeldBackWindow);
   }
   // Passes the results since the last call to the process, and wakes it if it waits for this number, or if there is
   // `nothing_left` to do. Publishes the status; `gso_batch_size` is that of the transport.

@@ -108,6 +108,13 @@ void UdpSocket::set_buffers(size_t buffer_bytes) {
   gro_ = setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
 }
 
+void UdpSocket::set_traffic_class(uint8_t traffic_class) {
+  const int value = traffic_class;
+  if (setsockopt(fd_, IPPROTO_IP, IP_TOS, &value, sizeof value) != 0) {
+    throw socket_error(errno, "cannot set the DSCP of UDP packets");
+  }
+}
+
 UdpSocket::~UdpSocket() {
   if (fd_ >= 0) close(fd_);
 }

@@ -47,6 +47,8 @@ class UdpSocket {
   size_t receive_buffer() const { return receive_buffer_; }  // bytes
   size_t send_buffer() const { return send_buffer_; }        // bytes
   bool gro() const { return gro_; }                          // the kernel passes several datagrams in one buffer
+  // Sets the DSCP and ECN bits of the IPv4 headers that it sends. Throws std::system_error.
+  void set_traffic_class(uint8_t traffic_class);
   // Keeps `guard` open as long as this socket.
   void keep(std::unique_ptr<UdpSocket> guard) { guard_ = std::move(guard); }
 

@@ -28,6 +28,12 @@ class DelayBound {
   uint64_t delivered() const { return delivered_; }
   // The number of bytes that may be in flight.
   double bytes() const { return probing() ? kProbePackets * packet_bytes_ : bound_; }
+  // The same for a sender that leaves the queues of the path to others. The rate that bursts reach for moments, and the
+  // bursts themselves, do not count, so that a host that is busy for a moment may leave the path idle.
+  double bytes_of_yielding() const {
+    const double average = average_rate_.value();
+    return probing() || average == 0 ? bytes() : std::min(bound_, at_least(path_bytes(average)));
+  }
 
   // Called for each result of this number of bytes.
   void result(uint64_t bytes) { delivered_ += bytes; }
@@ -55,8 +61,7 @@ class DelayBound {
     if (last_sample_.time != TimePoint{}) take_rate(window, now);
     if (rate_.value() > 0 && minimum_ != Duration::max()) {
       take_burst(window, now);
-      const double path = kGain * rate_.value() * (minimum_ + kReaction).count();
-      bound_ = std::max(path + burst_.value(), std::max(kLeastBytes, kLeastPackets * packet_bytes_));
+      bound_ = at_least(path_bytes(rate_.value()) + burst_.value());
       probe_if_due(now);
     }
     delivered_before_batch_ = delivered_;
@@ -92,6 +97,8 @@ class DelayBound {
   static constexpr double kProbePackets = 4;
 
   bool probing() const { return probe_samples_ > 0; }
+  double path_bytes(double rate) const { return kGain * rate * (minimum_ + kReaction).count(); }
+  double at_least(double bytes) const { return std::max(bytes, std::max(kLeastBytes, kLeastPackets * packet_bytes_)); }
 
   void take_rate(double window, TimePoint now) {
     const Duration elapsed = now - last_sample_.time;
@@ -103,9 +110,13 @@ class DelayBound {
     round_began_ = delivered_;  // a round ends with the result of the first packet that was sent in it
     rounds_ += 1;
     burst_bytes_ = 0;
+    period_bytes_ += bytes;
+    period_time_ += elapsed;
     if (rounds_ % kRoundsOfPeriod == 0) {
       rate_.end_period();
       burst_.end_period();
+      average_rate_.end_period();
+      average_rate_.add(std::exchange(period_bytes_, 0) / std::exchange(period_time_, Duration(0)).count());
     }
   }
 
@@ -142,6 +153,9 @@ class DelayBound {
   RecentMaximum rate_;  // bytes per second; 0 before the first sample
   uint64_t round_began_ = 0;
   unsigned rounds_ = 0;
+  RecentMaximum average_rate_;  // of whole periods; 0 before the end of the first one
+  double period_bytes_ = 0;     // of the rounds since the last period
+  Duration period_time_{0};
 
   Duration minimum_ = Duration::max();
   TimePoint minimum_seen_;

@@ -2,8 +2,10 @@
 // nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -15,6 +17,8 @@ namespace switchml::runtime {
 // The jobs of one tenant at one agent or soft switch. Any thread may use it.
 class Precedence {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   static constexpr unsigned kPriorities = 8;  // the highest is the most urgent
   // The window of a job that is held back, in stream positions. With this one it continues slowly, so that it holds up
   // no rank forever and learns of the end of the hold by its own results.
@@ -24,8 +28,13 @@ class Precedence {
   class Place {
    public:
     Place(std::shared_ptr<Precedence> precedence, unsigned priority)
-        : precedence_(std::move(precedence)), priority_(priority) {}
-    ~Place() { hold(false); }
+        : precedence_(std::move(precedence)), priority_(priority) {
+      precedence_->places_[priority_].fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Place() {
+      hold(false);
+      precedence_->places_[priority_].fetch_sub(1, std::memory_order_relaxed);
+    }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
@@ -37,23 +46,43 @@ class Precedence {
     }
     bool holds() const { return holds_; }
     // Returns whether a job of a higher priority holds this one back.
-    bool held_back() const {
-      for (unsigned priority = priority_ + 1; priority < kPriorities; ++priority) {
-        if (precedence_->holders_[priority].load(std::memory_order_relaxed) > 0) return true;
-      }
-      return false;
-    }
+    bool held_back() const { return any_above(precedence_->holders_); }
+    // Returns whether there is a job of a higher priority. This one must leave the queues of the path short for it.
+    bool yields() const { return any_above(precedence_->places_); }
     // Returns the window of this sender: `allowed`, or less if it is held back.
     uint32_t window(uint32_t allowed) const { return held_back() ? kHeldBackWindow : allowed; }
 
+    // Called when results come for packets that this job sent before it was held back. Up to then they may be in the
+    // queues of the path, in front of the packets of more urgent jobs.
+    void drained(TimePoint now) {
+      precedence_->drained_[priority_].store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    // Returns the time of the last drained() of a job of lower priority.
+    TimePoint others_drained() const {
+      TimePoint::rep last = 0;
+      for (unsigned priority = 0; priority < priority_; ++priority) {
+        last = std::max(last, precedence_->drained_[priority].load(std::memory_order_relaxed));
+      }
+      return TimePoint(TimePoint::duration(last));
+    }
+
    private:
+    bool any_above(const std::array<std::atomic<int>, kPriorities>& counts) const {
+      return std::any_of(counts.begin() + priority_ + 1, counts.end(),
+                         [](const auto& count) { return count.load(std::memory_order_relaxed) > 0; });
+    }
+
     std::shared_ptr<Precedence> precedence_;
     unsigned priority_;
     bool holds_ = false;
   };
 
  private:
-  std::array<std::atomic<int>, kPriorities> holders_{};  // senders that hold others back, by their priority
+  // By the priority of the senders: how many there are, how many of them hold others back, and when those that are held
+  // back were last drained.
+  std::array<std::atomic<int>, kPriorities> places_{};
+  std::array<std::atomic<int>, kPriorities> holders_{};
+  std::array<std::atomic<TimePoint::rep>, kPriorities> drained_{};
 };
 
 // The precedence of each tenant's jobs: tenants do not hold each other back. The caller makes calls one at a time.

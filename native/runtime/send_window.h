@@ -39,10 +39,12 @@ class SendWindow {
     if (result.sent_once && result.completed_here) delay_bound_.round_trip(result.departure.time, now);
     window_.result(result.completed_here && result.after_retransmission);
   }
-  // Called after results that were received together, before more is sent.
-  void end_batch(TimePoint now) {
+  // Called after results that were received together, before more is sent. A sender that `yields` leaves the queues of
+  // the path to others.
+  void end_batch(TimePoint now, bool yields = false) {
     delay_bound_.end_batch(window_.size() * position_bytes_, now);
-    window_.bound(static_cast<uint32_t>(std::min<double>(delay_bound_.bytes() / position_bytes_, pool_)));
+    const double bytes = yields ? delay_bound_.bytes_of_yielding() : delay_bound_.bytes();
+    window_.bound(static_cast<uint32_t>(std::min<double>(bytes / position_bytes_, pool_)));
   }
 
  private:

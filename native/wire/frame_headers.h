@@ -54,6 +54,9 @@ constexpr uint16_t dont_fragment = 0x4000;
 constexpr uint16_t more_fragments_or_offset = 0x3FFF;  // any bit set: a fragment
 constexpr uint8_t protocol_icmp = 1;
 constexpr uint8_t protocol_udp = 17;
+// RFC 2474: the DSCP is the upper 6 bits of the traffic class.
+constexpr uint8_t highest_dscp = 63;
+constexpr uint8_t traffic_class_of(uint8_t dscp) { return static_cast<uint8_t>(dscp << 2U); }
 }  // namespace ipv4
 
 // RFC 792, an echo up to its data.

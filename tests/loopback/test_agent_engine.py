@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
+from agent_harness import RunningAgent, in_thread, running_agent
+from agents_server import DEADLINE
 from shm_process import RankProcess, ShmProcess
 from soft_switch import running_switch, stopped, wait_until
 
+import switchml
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import DropReason
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
@@ -52,7 +59,7 @@ def test_a_switch_that_shares_memory_refuses_chunks_out_of_order(tmp_path: Path,
     switch.stop()
 
 
-@pytest.mark.parametrize("format_", [2, 0x0101, 0xFF01, 0xFFFF])
+@pytest.mark.parametrize("format_", [3, 0x0101, 0xFF01, 0xFFFF])
 def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int) -> None:
     switch = Switch(SLOTS, VALUES)
     udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
@@ -84,3 +91,37 @@ def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engin
             assert time.monotonic() - begun < 2 * SECONDS
             assert not freezing.done()
         assert freezing.result() == [0] * SLOTS
+
+
+def traffic_class_of_a_packet(receiver: socket.socket) -> int:
+    """Return the second byte of the IPv4 header of the next packet."""
+    _, ancillary, _, _ = receiver.recvmsg(1 << 16, socket.CMSG_SPACE(1))
+    [(level, kind, value)] = ancillary
+    assert (level, kind) == (socket.IPPROTO_IP, socket.IP_TOS)
+    return value[0]
+
+
+async def traffic_class_of_a_job(agent: RunningAgent, job: int, priority: int) -> int:
+    """Return that of the packets to a switch that never answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(DEADLINE)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        await agent.start_job(job, 1, priority=priority, switch_udp_port=receiver.getsockname()[1])
+        communicator = await agent.connect(0, job)
+        work = communicator.all_reduce(np.ones(1, np.float32), async_op=True)
+        found = await in_thread(lambda: traffic_class_of_a_packet(receiver))
+        await agent.revoke(pb.REVOCATION_REASON_JOB_STOPPED, job)
+        with pytest.raises(switchml.SwitchMLError):
+            await in_thread(work.wait)
+        await in_thread(communicator.close)
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_packets_have_the_dscp_of_their_jobs_priority(tmp_path: Path, threads: int) -> None:
+    async def scenario() -> list[int]:
+        async with running_agent(tmp_path, transport="udp", threads=threads, dscp={7: 46, 1: 8}) as agent:
+            return [await traffic_class_of_a_job(agent, job, priority) for job, priority in ((1, 0), (2, 1), (3, 7))]
+
+    assert asyncio.run(scenario()) == [0, 8 << 2, 46 << 2]

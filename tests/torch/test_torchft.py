@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fabric_harness import Ctl
 from test_digits import example
 from torch_harness import RendezvousServer
@@ -107,18 +108,20 @@ def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer
 
 def averages(results: Connection, replica: int, run_dir: Path, lighthouse: str, options: argparse.Namespace) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(run_dir)}
-    results.send(example("torch_diloco").train(replica, options, lighthouse))
+    torch.manual_seed(0)
+    model = example("characters").Predictor()
+    result = example("torch_diloco").train(replica, options, lighthouse, model)
+    results.send(result | {"last_layer": model.layers[-1].weight.detach().numpy().tobytes()})
 
 
 def trained_with_outer_steps(
-    server: RendezvousServer, fabric: Ctl, lighthouse: str, wire: int, outer: int, inner: int
-) -> dict[str, float]:
-    """Return the result of one of two replicas, whose results are the same."""
-    options = argparse.Namespace(replicas=2, outer=outer, inner=inner, wire=wire)
+    server: RendezvousServer, fabric: Ctl, lighthouse: str, wire: int, outer: int, inner: int, delay: int = 0
+) -> list[dict[str, Any]]:
+    """Return the results of two replicas."""
+    options = argparse.Namespace(replicas=2, outer=outer, inner=inner, wire=wire, delay=delay)
     replicas = [Replica(server, averages, number, fabric.run_dir, lighthouse, options) for number in range(2)]
     read_until(replicas, lambda it: it.result is not None)
-    assert replicas[0].result == replicas[1].result
-    return dict(replicas[0].result)
+    return [replica.result for replica in replicas]
 
 
 @pytest.mark.parametrize("lighthouse", [2], indirect=True, ids=["both"])
@@ -128,12 +131,29 @@ def trained_with_outer_steps(
 def test_outer_steps_in_8_bits_are_as_good_and_cost_a_quarter(
     server: RendezvousServer, fabric: Ctl, lighthouse: str, outer: int, inner: int, within: float
 ) -> None:
-    wide, narrow = (trained_with_outer_steps(server, fabric, lighthouse, wire, outer, inner) for wire in (32, 8))
+    both = [trained_with_outer_steps(server, fabric, lighthouse, wire, outer, inner) for wire in (32, 8)]
+    assert all(first == second for first, second in both)
+    wide, narrow = (results[0] for results in both)
     assert wide["outer_steps"] == narrow["outer_steps"] == outer
     assert abs(narrow["loss"] / wide["loss"] - 1) < within
     assert narrow["loss"] < 4  # of 4.85 without any training
     assert narrow["bytes"] * inner * 4 == pytest.approx(narrow["bytes_of_ddp"], rel=0.01)
     assert wide["bytes"] * inner == pytest.approx(wide["bytes_of_ddp"], rel=0.01)
+
+
+@pytest.mark.parametrize("lighthouse", [2], indirect=True, ids=["both"])
+def test_halves_of_a_model_are_averaged_in_8_bits_during_inner_steps(
+    server: RendezvousServer, fabric: Ctl, lighthouse: str
+) -> None:
+    outer, inner = 4, 24
+    first, second = trained_with_outer_steps(server, fabric, lighthouse, 8, outer, inner, delay=6)
+    # The half with the last layer has just been averaged, the other one differs since its own last average.
+    assert first["last_layer"] == second["last_layer"]
+    assert first["loss"] != second["loss"]
+    for result in (first, second):
+        assert result["outer_steps"] == 2 * outer
+        assert result["loss"] < 4  # of 4.85 without any training
+        assert result["bytes"] * inner * 4 == pytest.approx(result["bytes_of_ddp"], rel=0.01)
 
 
 def test_the_lines_of_the_documentation_make_a_group() -> None:

@@ -23,6 +23,10 @@ from switchml.host_agent.daemon import main
         (["--controller", "h:1", "--socket", "s", "--max-ranks", "0"], "--max-ranks"),
         (["--controller", "h:1", "--socket", "s", "--next-hop", "02-00"], "'02-00' is not a MAC address"),
         (["--controller", "h:1", "--socket", "s", "--poll", "never"], "--poll"),
+        (["--controller", "h:1", "--socket", "s", "--dscp", "7"], "'7' is not PRIORITY=DSCP, such as 7=46"),
+        (["--controller", "h:1", "--socket", "s", "--dscp", "8=0"], "a priority is at most 7, a DSCP at most 63"),
+        (["--controller", "h:1", "--socket", "s", "--dscp", "7=64"], "a priority is at most 7, a DSCP at most 63"),
+        (["--controller", "h:1", "--socket", "s", "--dscp", "7=46,7=0"], "priority 7 is there twice"),
     ],
 )
 def test_options_that_are_wrong(arguments: list[str], words: str) -> None:

@@ -71,13 +71,14 @@ uint64_t open_rank(Engine& engine, const std::string& address, const std::string
                    uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
                    bool owned_results, uint64_t formats, const std::string& multicast_address,
                    const std::optional<uint64_t>& worker, uint64_t priority, uint64_t tenant,
-                   const std::vector<std::pair<std::string, uint64_t>>& aggregators) {
+                   const std::vector<std::pair<std::string, uint64_t>>& aggregators, uint64_t dscp) {
   RankAssignment assignment =
       assignment_of(address, switch_address, switch_udp_port, job, rank, worker.value_or(rank), epoch, world_size,
                     slot_base, slots, values, secret, optional_values, owned_results, formats);
   assignment.multicast_address = multicast_address;
   assignment.priority = narrow<uint8_t>(priority, "priority");
   assignment.tenant = tenant;
+  assignment.dscp = narrow<uint8_t>(dscp, "dscp");
   for (const auto& [aggregator, udp_port] : aggregators) {
     assignment.aggregators.push_back({aggregator, narrow<uint16_t>(udp_port, "udp_port of an aggregator")});
   }
@@ -245,7 +246,7 @@ NB_MODULE(_engine, module) {
            nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("optional_values") = false,
            nb::arg("owned_results") = false, nb::arg("formats") = kOnlyWords, nb::arg("multicast_address") = "",
            nb::arg("worker") = nb::none(), nb::arg("priority") = 0, nb::arg("tenant") = 0,
-           nb::arg("aggregators") = std::vector<std::pair<std::string, uint64_t>>(),
+           nb::arg("aggregators") = std::vector<std::pair<std::string, uint64_t>>(), nb::arg("dscp") = 0,
            "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.\n\n"
            "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
            "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
@@ -254,7 +255,8 @@ NB_MODULE(_engine, module) {
            "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
            "`tenant`: a number for the owner of the job.\n"
            "`aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at "
-           "number s\nmodulo their count; none: all slots are at `switch_address`.")
+           "number s\nmodulo their count; none: all slots are at `switch_address`.\n"
+           "`dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.")
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
            nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,

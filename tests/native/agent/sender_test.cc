@@ -1077,6 +1077,24 @@ TEST_F(TwoJobs, UrgentJobThatWaitsForAnotherRankHoldsNoJobBack) {
   EXPECT_TRUE(resumed.other.empty());
 }
 
+// Its packets wait behind those that the other job had sent: longer than its timeout, which an idle path has taught it.
+TEST_F(TwoJobs, UrgentJobWhosePacketsAreBehindOthersHoldsThemBackBeyondItsTimeout) {
+  constexpr size_t kDrained = 40;
+  other_.process_->submit_range(0, kSlots);
+  const std::vector<Sent> before = round().other;
+  urgent_.process_->submit_range(0, kSlots);
+  round();
+  pass(kInitialTimeout - milliseconds(1));
+  for (size_t packet = 0; packet < kDrained; ++packet) other_.answer(before[packet]);
+  EXPECT_TRUE(round().other.empty());
+  pass(milliseconds(1));
+  EXPECT_TRUE(round().other.empty()) << "after the urgent job's timeout";
+  pass(2 * kInitialTimeout - milliseconds(2));
+  for (const Sent& packet : round().other) EXPECT_NE(packet.header.flags & wire::flag::retransmission, 0);
+  pass(milliseconds(2));
+  EXPECT_GE(round().other.size(), kDrained) << "the urgent job waits for something else";
+}
+
 TEST_F(TwoJobs, LossesOfAJobThatIsHeldBackAreMended) {
   other_.process_->submit_range(0, kSlots);
   const std::vector<Sent> before = round().other;
@@ -1125,6 +1143,19 @@ TEST_F(TwoJobs, JobThatHasEndedHoldsNoJobBack) {
     EXPECT_EQ(round().other.size(), runtime::Precedence::kHeldBackWindow);
   }
   EXPECT_EQ(round().other.size(), kInitialWindow - 1);
+}
+
+TEST(Precedence, JobYieldsAsLongAsThereIsAMoreUrgentOne) {
+  const auto precedence = std::make_shared<runtime::Precedence>();
+  const runtime::Precedence::Place job(precedence, 2);
+  const runtime::Precedence::Place equal(precedence, 2);
+  EXPECT_FALSE(job.yields());
+  {
+    const runtime::Precedence::Place urgent(precedence, 3);
+    EXPECT_TRUE(job.yields());
+    EXPECT_FALSE(urgent.yields());
+  }
+  EXPECT_FALSE(job.yields());
 }
 
 TEST(Precedence, TenantsDoNotHoldEachOtherBack) {

@@ -35,9 +35,9 @@ struct Path {
 
 class Flow {
  public:
-  explicit Flow(Path path) : path_(path) {}
+  explicit Flow(Path path, bool yields = false) : path_(path), yields_(yields) {}
 
-  double bound() const { return bound_.bytes(); }
+  double bound() const { return yields_ ? bound_.bytes_of_yielding() : bound_.bytes(); }
   Path& path() { return path_; }  // may be changed
 
   // Sends for this time what the window allows, up to `application` packets in flight. Another rank completes what
@@ -50,7 +50,7 @@ class Flow {
       now_ = std::max(now_, flights_.front().arrives);
       for (; !flights_.empty() && flights_.front().arrives <= now_; flights_.pop_front()) take(flights_.front(), late);
       bound_.end_batch(window_.size() * kPacket, now_);
-      window_.bound(static_cast<uint32_t>(bound_.bytes() / kPacket));
+      window_.bound(static_cast<uint32_t>(bound() / kPacket));
     }
     now_ = end;
     return static_cast<double>(bound_.delivered() - before) / time.count();
@@ -106,6 +106,7 @@ class Flow {
   static TimePoint::duration ticks(Seconds time) { return std::chrono::duration_cast<TimePoint::duration>(time); }
 
   Path path_;
+  bool yields_;
   DelayBound bound_{kPacket};
   Window window_{1U << 14U};
   std::deque<Flight> flights_;
@@ -219,6 +220,19 @@ TEST(DelayBound, AllowsTheBurstsInWhichResultsCome) {
   EXPECT_GT(flow.bound(), 2 * before);
   flow.run(Seconds(1));
   EXPECT_NEAR(flow.bound(), before, kPacket);
+}
+
+// The queue in front of its link is then short when a more urgent job begins to send.
+TEST(DelayBound, YieldingSenderKeepsThePathBusyWithoutBursts) {
+  const Path path{4 * kRate, Seconds(0.0005)};
+  Flow yielding(path, true);
+  Flow greedy(path);
+  for (Flow* flow : {&yielding, &greedy}) {
+    flow->run(Seconds(1));
+    EXPECT_NEAR(flow->run(Seconds(1)), 4 * kRate, 0.02 * 4 * kRate);
+    flow->run_now_and_then(Seconds(0.1), Seconds(0.01));
+  }
+  EXPECT_LT(yielding.bound(), greedy.bound() / 2);
 }
 
 TEST(DelayBound, LossesOfAShortQueueShrinkTheWindow) {

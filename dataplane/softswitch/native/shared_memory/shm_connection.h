@@ -60,6 +60,8 @@ class ShmConnection {
   bool holds_back() const { return slots_.queued() != 0; }
   // Returns whether the window allows one of these now.
   bool may_send() { return serves() && slots_.may_send(window()); }
+  // Returns whether the tenant has a more urgent job here.
+  bool yields() const { return place_.yields(); }
   // Holds back less urgent jobs of the tenant as long as the rank has contributions in flight and their results come.
   void update_hold(Clock::time_point now);
   // The time at which update_hold() must be called even if nothing happens; Clock::time_point::max() for never.

@@ -136,7 +136,7 @@ bool ShmWorker::serve(Pipeline* pipeline) {
   unsigned taken = 0;
   for (const auto& [place, connection] : connections_) {
     const uint16_t number = place.number;
-    connection->job().uplink().end_batch(now);
+    connection->job().uplink().end_batch(now, connection->yields());
     wire::Header header;
     while (taken < kTakenPerTurn * connections_.size() && connection->take(&header)) {
       any = true;

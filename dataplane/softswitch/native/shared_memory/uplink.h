@@ -46,8 +46,9 @@ class Uplink {
   bool has_timed_out() const { return timeouts_ > 0; }
   // The time at which due() must be called even if nothing happens; Clock::time_point::max() for never.
   Clock::time_point next_deadline() const { return next_deadline_; }
-  // Called after answers that came together, before ranks contribute more.
-  void end_batch(Clock::time_point now) { window_.end_batch(now); }
+  // Called after answers that came together, before ranks contribute more. A job that `yields` leaves the queues of the
+  // path to others.
+  void end_batch(Clock::time_point now, bool yields = false) { window_.end_batch(now, yields); }
   // The size of each rank's window. A switch without a parent sends no sums, and does not limit its ranks.
   uint32_t window() const { return last_number_ == 0 ? static_cast<uint32_t>(flights_.size()) : window_.size(); }
   // Forgets all slots in flight, at the end of the epoch.
