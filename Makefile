@@ -2,7 +2,7 @@
 #   make demo        eight workers train through the embedded switch
 #   make test        lint, types, native, unit, loopback and fabric tests, and the packet tests
 #   make test-native the unit tests of the native code alone; ARGS='-R Window' for some of them
-#   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
+#   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
 #   make test-devices  tests of DPDK and AF_XDP, also the long ones, if their libraries are installed; as root also over veth
 #   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
 #   make docker-test build the container images and run their services; ARGS=--optional skips tests that lack something
@@ -76,7 +76,7 @@ test: lint test-native
 	$(call pytest,tests/unit tests/prose)
 	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
 	$(call pytest,tests/fabric)
-	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-tofino-emulator differential SEED=1
+	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-bmv2-floats-full ptf-bmv2-floats-a ptf-tofino-emulator differential SEED=1
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)

@@ -18,6 +18,7 @@ __all__ = [
     "COMPRESSION_METHODS",
     "ELEMENT_TYPES",
     "GRADIENTS",
+    "IN_FLOATS",
     "LINK_PEERS",
     "MAGNITUDE_BITS",
     "MODES",
@@ -38,6 +39,7 @@ __all__ = [
     "queues",
     "rates",
     "shares",
+    "spreads",
     "size_text",
     "sizes",
     "tree_text",
@@ -49,6 +51,9 @@ T = TypeVar("T")
 
 TRANSPORTS: Final = ("shm", "udp")
 """The transports by which SwitchML's ranks reach their switch."""
+
+IN_FLOATS: Final = {f"{transport}-float": transport for transport in TRANSPORTS}
+"""The same transports where the switch adds up floats as such (docs/floats.md), by their names as systems."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""
@@ -171,6 +176,17 @@ def packet_values(text: str) -> list[int]:
         return int(word)
 
     return _each(text, count)
+
+
+def spreads(text: str) -> list[int]:
+    """Return the powers of two of "0,20". Raises ValueError for one above 200: the numbers would not be floats."""
+
+    def power(word: str) -> int:
+        if not word.isdecimal() or int(word) > 200:
+            raise ValueError(f"{word!r} is not a power of two from 0 to 200")
+        return int(word)
+
+    return _each(text, power)
 
 
 def rates(text: str) -> list[int]:

@@ -236,6 +236,20 @@ def _memory(result: Result) -> list[tuple[str, Figure]]:
     return [("peak", figure)]
 
 
+def _rounding(result: Result) -> list[tuple[str, Figure]]:
+    counts: list[int] = result.options["workers"]
+    figure, panels = _panels([f"{count} workers" for count in counts])
+    for panel, count in zip(panels, counts, strict=True):
+        for way in _values(result.rows, "way"):
+            rows = _where(result.rows, workers=count, way=way)
+            panel.plot(_values(rows, "spread"), [row["mean"] for row in rows], marker="o", label=way)
+        panel.set_yscale("log")
+        panel.set_xlabel("spread of magnitudes, powers of two")
+    panels[0].set_ylabel("mean error / magnitudes")
+    panels[-1].legend(fontsize=8)
+    return [("error", figure)]
+
+
 def _python(result: Result) -> list[tuple[str, Figure]]:
     figure, [panel] = _panels(["time in Python"])
     names = [f"{row['transport']}\n{size_text(row['bytes'])}" for row in result.rows]
@@ -427,6 +441,7 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "jobs": _jobs,
     "kernels": _kernels,
     "memory": _memory,
+    "rounding": _rounding,
     "python": _python,
     "links": _links,
     "urgent": _urgent,

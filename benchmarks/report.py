@@ -606,6 +606,42 @@ def _link_place(row: Row) -> tuple[Any, ...]:
     return row["rate"], row["queue"], row["workers"]
 
 
+_WAYS: Final = {
+    "float32": "float32 on a CPU",
+    "blocks": "integers, scaled in blocks",
+    "fpisa": "FPISA",
+    "fpisa-a": "FPISA-A",
+    "fpisa-a-safe": "FPISA-A without overflow",
+    "digits": "three digits",
+}
+
+
+def _rounding(result: Result) -> list[Table]:
+    columns = [
+        "spread",
+        "workers",
+        "added as",
+        "mean error",
+        "largest error",
+        "not nearest",
+        "depends on order",
+        "none",
+    ]
+    rows = [
+        [
+            f"2^{row['spread']}",
+            str(row["workers"]),
+            _WAYS[row["way"]],
+            *(f"{row[name]:.1e}" for name in ("mean", "largest")),
+            *(_percent(row[name]) for name in ("inexact", "reordered", "overflowed")),
+        ]
+        for row in result.rows
+    ]
+    chosen = result.options
+    title = f"Errors of {chosen['lanes']} sums of floats, relative to the magnitudes in them; {chosen['orders']} orders"
+    return [Table(title, columns, rows)]
+
+
 _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "allreduce": _collectives,
     "latency": _latency,
@@ -623,6 +659,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "simulate": _simulated,
     "compression": _compression,
     "schedule": _schedule,
+    "rounding": _rounding,
 }
 
 

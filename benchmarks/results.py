@@ -17,7 +17,7 @@ __all__ = ["BENCHMARKS", "Result", "load", "save"]
 
 BENCHMARKS: Final = (
     *("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp", "sparse"),
-    *("simulate", "leaves", "compression", "schedule", "modes", "urgent"),
+    *("simulate", "leaves", "compression", "schedule", "modes", "urgent", "rounding"),
 )
 
 

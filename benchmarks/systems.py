@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from switchml import benchmarks
 from switchml.benchmarks import gloo, open_mpi
 from switchml.benchmarks.errors import BenchmarkError
-from switchml.benchmarks.options import PEERS, TRANSPORTS
+from switchml.benchmarks.options import IN_FLOATS, PEERS, TRANSPORTS
 from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from switchml.benchmarks.workers.counters import take_share
 from switchml.common.processes import ProcessRecord
@@ -61,7 +61,7 @@ def prepare_work_directory(directory: Path, advice: str) -> None:
 
     Raises BenchmarkError, with `advice`, if its path is too long for Unix sockets.
     """
-    longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
+    longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *IN_FLOATS, *PEERS)), key=len)
     if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
         raise BenchmarkError(f"{longest} is too long for a Unix socket; {advice}")
     modules = directory / "modules" / "switchml"
@@ -99,6 +99,7 @@ class SwitchML:
     prefixes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     switch: str = ""
     aggregators: tuple[str, ...] = ()
+    arithmetic: str = "block"  # of its all-reduces
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -119,7 +120,8 @@ class SwitchML:
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
             shared = rank_environment(directory) | {
-                "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons)
+                "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons),
+                "SWITCHML_BENCH_ARITHMETIC": self.arithmetic,
             }
             command = rank_command(sys.executable, "switchml", address)
             return launch_each(

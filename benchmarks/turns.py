@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import MissingPeer, RankFailed
-from switchml.benchmarks.options import size_text
+from switchml.benchmarks.options import IN_FLOATS, size_text
 from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.systems import Peer, System, own_fabric
 from switchml.common.progress import Progress
@@ -142,7 +142,16 @@ def systems(
                 report(f"{name} is left out: {peer}")
             else:
                 found.append(peer)
-        ours: list[System] = [stack.enter_context(own_fabric(name, directory)) for name in transports]
+        fabrics = {
+            transport: stack.enter_context(own_fabric(transport, directory))
+            for transport in dict.fromkeys(IN_FLOATS.get(name, name) for name in transports)
+        }
+        ours: list[System] = [
+            dataclasses.replace(fabrics[IN_FLOATS[name]], name=name, arithmetic="float")
+            if name in IN_FLOATS
+            else fabrics[name]
+            for name in transports
+        ]
         yield ours + found, missing
 
 

@@ -158,10 +158,12 @@ _QUEUES: Final = Parsed("queues", options.queues)
 _QUEUE: Final = Parsed("queue", lambda text: _only(text, options.queues(text), "queue"))
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
+_SUMMING: Final = Parsed("transports", lambda text: options.names(text, (*TRANSPORTS, *options.IN_FLOATS)))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
 _SPARSE_PEERS: Final = Parsed("peers", lambda text: options.names(text, SPARSE_PEERS))
 _OVERLAPS: Final = Parsed("overlaps", lambda text: options.names(text, OVERLAPS))
 _DENSITIES: Final = Parsed("densities", options.densities)
+_SPREADS: Final = Parsed("spreads", options.spreads)
 _VALUES: Final = Parsed("values", options.packet_values)
 _RATE: Final = Parsed("rate", lambda text: _only(text, options.rates(text), "rate"))
 _TREES: Final = Parsed("trees", options.trees)
@@ -219,6 +221,17 @@ def _transports(default: str = "shm,udp") -> Callable[[F], F]:
         metavar="NAME,...",
         help="How ranks reach the switch.",
     )
+
+
+_summing_transports = click.option(
+    "--transport",
+    "transports",
+    type=_SUMMING,
+    default="shm,udp",
+    show_default=True,
+    metavar="NAME,...",
+    help="How ranks reach the switch; with shm-float or udp-float it adds up floats as such.",
+)
 
 
 def _peers(default: str) -> Callable[[F], F]:
@@ -312,7 +325,7 @@ Examples:
 @_collective
 @_workers("2,4,8")
 @_sizes("4KiB,64KiB,1MiB,4MiB,64MiB,256MiB")
-@_transports()
+@_summing_transports
 @_peers("gloo,mpi-tcp,mpi-shm,mpi-shm-apart")
 @_repetitions
 @_calls
@@ -357,7 +370,7 @@ Examples:
 @_workers("8")
 @_size("4KiB")
 @_count("--tensors", low=2, high=100_000, default=1000, help_text="Tensors that are queued together.")
-@_transports()
+@_summing_transports
 @_peers("gloo,mpi-tcp")
 @_repetitions
 @_count("--iterations", "calls", high=100_000, default=200, help_text="Calls per turn.")
@@ -435,6 +448,26 @@ def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
     if min(chosen["sizes"]) < kernels.SMALLEST:
         raise click.BadParameter(f"kernels are timed over at least {options.size_text(kernels.SMALLEST)}.")
     return _measured(kernels.run, kernels.Options(**chosen))
+
+
+@bench_group.command("rounding", epilog="\b\nExample:\n  switchml-ctl bench rounding --workers 8 --spreads 0,20")
+@_workers("2,8,64")
+@click.option(
+    "--spreads",
+    type=_SPREADS,
+    default="0,10,20,40",
+    show_default=True,
+    metavar="N,...",
+    help="Largest distances of magnitudes, in powers of two.",
+)
+@_count("--lanes", high=1 << 24, default=1 << 16, help_text="Number of sums.")
+@_count("--orders", high=1000, default=5, help_text="Orders in which numbers are added, to count sums that change.")
+@_count("--seed", low=0, high=(1 << 32) - 1, default=1, help_text="Seed of the numbers.")
+def bench_rounding(**chosen: Any) -> Sequence[BenchmarkResult]:
+    """Compute how exact sums of floats are in each way to add, in FPISA's as well. Nothing is measured."""
+    from switchml.benchmarks import rounding
+
+    return _measured(rounding.run, rounding.Options(**chosen))
 
 
 @bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")

@@ -121,6 +121,7 @@ Examples:
   switchml-ctl up --racks 2 --agents 4
   switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
   switchml-ctl up --switch bmv2 --workers 4
+  switchml-ctl up --switch bmv2 --program switchml_floats
   switchml-ctl up --switch soft --workers 8 --racks 2
   switchml-ctl up --switch soft --topology my-topology.yaml
   switchml-ctl --controller 10.0.0.1:7600 up --leaf host-1 --address 10.0.0.11 --certificates certs""",
@@ -133,6 +134,7 @@ Examples:
 @setting("fabric.transport", "--transport")
 @setting("fabric.threads", "--threads")
 @setting("fabric.values", "--values")
+@setting("fabric.program", "--program")
 @setting("fabric.slots", "--slots")
 @setting("fabric.drop", "--drop")
 @setting("fabric.duplicate", "--duplicate")

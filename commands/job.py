@@ -318,6 +318,13 @@ Examples:
     help=f"Priority among the tenant's jobs, up to {MAX_PRIORITY}: higher ones send first.",
 )
 @click.option(
+    "--arithmetic",
+    type=click.Choice(["block", "float"]),
+    default="block",
+    show_default=True,
+    help="How floats are added up: in blocks with one exponent, or as floats, which not every switch can.",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(0, 1000),
     default=3,
@@ -348,6 +355,7 @@ def start_job(
     name: str,
     on_failure: str,
     priority: int,
+    arithmetic: str,
     restarts: int,
     variables: dict[str, str],
     detach: bool,
@@ -387,6 +395,7 @@ def start_job(
         restarts,
         priority=priority,
         aggregators=settings.job_aggregators,
+        adds_floats=arithmetic == "float",
     )
     if not command:
         return JobReady(job_start.start_job(settings, request, note))
@@ -396,6 +405,8 @@ def start_job(
     def announcement(job: pb.Job, run_dir: Path) -> str:
         return session.rendered(JobDetached(job, run_dir, os.getpid()))
 
+    if arithmetic == "float":
+        variables = {"SWITCHML_TORCH_ARITHMETIC": arithmetic, **variables}
     with DetachedJob(announcement) if in_background else JobDisplay() as observer:
         run = job_start.run_job(settings, request, command, observer, variables=variables, background=in_background)
     return JobFinished(run)

@@ -120,15 +120,17 @@ class ControllerClient:
         priority: int = 0,
         timeout: float = _START_SECONDS,
         aggregators: Sequence[str] = (),
+        adds_floats: bool = False,
     ) -> pb.Job:
         """Start a job and return it READY.
 
         ``slots`` is the pool of each rank, a power of two. An empty name, 0 slots and an empty switch leave the choice
         to the controller. ``on_failure`` is the policy for the loss of ranks, ``priority`` (0..7, the highest first)
         the job's place among the tenant's jobs. ``aggregators`` are the names of switches that share the job's slots,
-        in place of ``switch``.
+        in place of ``switch``. With ``adds_floats`` all switches of the job must add floats as such.
 
         Raises:
+            NoFloats: they cannot.
             InvalidRequest: worker count (1..4096), slots, name, priority or aggregators are not allowed.
             JobExists: a live job has the name.
             NoRoom: the switch has no such range of slots free.
@@ -151,6 +153,7 @@ class ControllerClient:
             on_failure=on_failure,
             priority=priority,
             aggregators=aggregators,
+            adds_floats=adds_floats,
         )
         answer: pb.Job = self._call(self._stubs().jobs.Start, request, timeout)
         return answer

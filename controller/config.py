@@ -29,6 +29,7 @@ Example::
     mac = "02:00:00:00:00:01"
     udp_ports = false                # soft: its ports are UDP sockets, which see no MAC addresses; `mac` is its host's
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
+    program = "switchml"             # bmv2: switchml_floats is the one that adds floats, of 64 values per packet
     slots = 4096                     # soft; for bmv2 the p4info defines it
     default_pool = 512               # slots of a job that does not request a number
     small_pool = 32                  # the same for a job of at most small_job workers
@@ -112,7 +113,7 @@ EVERY_AGENT: Final = "*"
 _DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
 _DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
 _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
-_COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
+_COMPILED_VALUES = {"switchml": (64, 256), "switchml_floats": (64,)}  # dataplane/p4/build/bmv2
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
 _MAX_LEVELS = 8
@@ -125,9 +126,10 @@ class SwitchConfig:
 
     `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's default. With a `small_pool`
     of 0, small jobs get `default_pool`, too. `p4runtime` is the address of soft and bmv2, `bfrt` that of tofino; only
-    tofino has `program` and `ports`. `multicast` is a range of IPv4 multicast groups, one for each job id, which every
-    agent at switch port `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of
-    results. Ranks of jobs over aggregators are at `aggregator_port`, whatever switch their agents are attached to.
+    tofino has `ports`. `program` is the P4 program of bmv2 or tofino.
+    `multicast` is a range of IPv4 multicast groups, one for each job id, which every agent at switch port
+    `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of results. Ranks of jobs
+    over aggregators are at `aggregator_port`, whatever switch their agents are attached to.
     `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on loopback.
     `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
     `mac` is the address that its neighbours see; with `udp_ports`, or without a `mac`, it does not see theirs.
@@ -191,11 +193,7 @@ class SwitchConfig:
         ):
             value = getattr(self, name)
             _require(low <= value <= high, f"{where}: {name} is {value} and must be {low} to {high}")
-        _require(
-            self.target != "bmv2" or self.values in _COMPILED_VALUES,
-            f"{where}: values_per_packet is {self.values}; the P4 program for bmv2 is compiled for"
-            f" {' and '.join(map(str, _COMPILED_VALUES))}",
-        )
+        self._check_program(where)
         for name, pool in (("default_pool", self.default_pool), ("small_pool", self.small_pool)):
             _require(
                 pool == 0 or (is_power_of_two(pool) and pool >= MINIMUM_SLOTS),
@@ -229,6 +227,20 @@ class SwitchConfig:
         _require(
             1 <= self.parent.uplink <= highest,
             f"{where}: parent: uplink is {self.parent.uplink} and must be 1 to {highest}",
+        )
+
+    def _check_program(self, where: str) -> None:
+        if self.target != "bmv2":
+            return
+        _require(
+            self.program in _COMPILED_VALUES,
+            f"{where}: program is {self.program!r}; those for bmv2 are {' and '.join(_COMPILED_VALUES)}",
+        )
+        compiled = _COMPILED_VALUES[self.program]
+        _require(
+            self.values in compiled,
+            f"{where}: values_per_packet is {self.values}; the P4 program {self.program} for bmv2 is compiled for"
+            f" {' and '.join(map(str, compiled))}",
         )
 
     def _check_interface(self, where: str) -> None:

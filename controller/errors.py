@@ -11,6 +11,7 @@ __all__ = [
     "JobNotFound",
     "JobEnded",
     "NoRoom",
+    "NoFloats",
     "NoAgent",
     "AgentExists",
     "AgentNotFound",
@@ -77,6 +78,12 @@ class NoRoom(ControllerError):
     """Slots, job ids or epochs are used up; the figures hold their numbers."""
 
     status = "RESOURCE_EXHAUSTED"
+
+
+class NoFloats(ControllerError):
+    """The job asks for sums of floats, and the pipeline of its switch cannot add them."""
+
+    status = "FAILED_PRECONDITION"
 
 
 class TooManyCalls(ControllerError):

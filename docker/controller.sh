@@ -4,6 +4,7 @@
 #   SWITCHML_STATE_DIR       directory of its store
 #   SWITCHML_P4RUNTIME       HOST:PORT of the switch's P4Runtime server
 #   SWITCHML_TARGET          soft (default) or bmv2
+#   SWITCHML_PROGRAM         P4 program of bmv2: switchml (default) or switchml_floats, which adds floats
 #   SWITCHML_SWITCH_ADDRESS  name or IPv4 address of the switch's data plane
 #   SWITCHML_SWITCH_MAC      its MAC address; without one on the soft switch's UDP ports
 set -eu
@@ -20,6 +21,7 @@ insecure = true
 [[switches]]
 name = "s1"
 target = "${SWITCHML_TARGET:-soft}"
+program = "${SWITCHML_PROGRAM:-switchml}"
 p4runtime = "$SWITCHML_P4RUNTIME"
 address = "$switch"
 mac = "${SWITCHML_SWITCH_MAC:-00:00:00:00:00:00}"

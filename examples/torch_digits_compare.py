@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ALLOWED_DIFFERENCE = {"32": 0.005, "16": 0.005, "8": 0.01}  # by the bits of a lane
+ALLOWED_DIFFERENCE = {"32": 0.005, "16": 0.005, "8": 0.01, "float": 0.005}  # by the bits of a lane, or for floats
 DEADLINE = 3600  # seconds for the trainings of one way
 AT_ONCE = 3  # ways that train at the same time, because the ranks of one mostly wait for each other
 GLOO = "gloo"
-LANES = ("32", "16", "8", "16-stochastic", "8-stochastic")
+FLOAT = "float"  # the switch adds up floats as such
+LANES = ("32", "16", "8", "16-stochastic", "8-stochastic", FLOAT)
 EXAMPLE = Path(__file__).with_name("torch_digits.py")
 BEGIN, END = "<!-- digits -->", "<!-- end -->"
 
@@ -39,6 +40,8 @@ def backend_of(way: str) -> tuple[str, dict[str, str]]:
     """Return the backend of a way and its environment variables."""
     if way == GLOO:
         return GLOO, {}
+    if way == FLOAT:
+        return "switchml", {"SWITCHML_TORCH_ARITHMETIC": "float"}
     bits, _, rounding = way.partition("-")
     return "switchml", {"SWITCHML_TORCH_WIRE": bits, "SWITCHML_TORCH_ROUNDING": rounding or "nearest"}
 
@@ -46,7 +49,8 @@ def backend_of(way: str) -> tuple[str, dict[str, str]]:
 def title_of(way: str) -> str:
     """Return the heading of a way's column."""
     bits, _, rounding = way.partition("-")
-    return "Gloo" if way == GLOO else f"{bits} bits{rounding and ', '}{rounding}"
+    names = {GLOO: "Gloo", FLOAT: "floats"}
+    return names[way] if way in names else f"{bits} bits{rounding and ', '}{rounding}"
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:

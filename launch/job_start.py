@@ -63,6 +63,7 @@ class JobRequest:
     restarts: int = 3
     priority: int = 0
     aggregators: tuple[str, ...] = ()
+    adds_floats: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,6 +274,7 @@ def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
         on_failure=request.on_failure,
         priority=request.priority,
         aggregators=request.aggregators,
+        adds_floats=request.adds_floats,
     )
 
 

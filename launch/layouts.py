@@ -16,6 +16,7 @@ from switchml.common.processes import find_program
 from switchml.common.slot_counts import MINIMUM_SLOTS
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT
 from switchml.launch.settings import (
+    BMV2_VALUES,
     DEFAULT_SLOTS,
     DEFAULT_VALUES,
     EMBEDDED_POOL,
@@ -53,7 +54,6 @@ CENTRAL_SERVER: Final = "server"
 """The parameter server on a separate host, in a layout on shaped links with servers."""
 
 _DEFAULT_HOSTS: Final = 8
-_BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
 _BMV2_P4RUNTIME_PORT: Final = 9559  # of the first switch, on 127.0.0.1 of a namespace that other users cannot enter
 _LEAF_P4RUNTIME_PORT: Final = 9559  # of a host's own switch, at the host's address
 _CONTROLLER_SOCKET: Final = "controller.sock"
@@ -215,10 +215,12 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
                 f"packets of {values} values have {needed} bytes, but the MTU of topology {topology.name} is "
                 f"{topology.mtu}; raise it or give fewer --values"
             )
-    if "bmv2" in targets and values not in _BMV2_VALUES:
+    if options.program and "bmv2" not in targets:
+        raise ConfigurationError("--program is the P4 program of a bmv2 switch; omit it, or give --switch bmv2")
+    compiled = BMV2_VALUES[options.program or "switchml"]
+    if "bmv2" in targets and values not in compiled:
         raise ConfigurationError(
-            f"{values} values per packet: the P4 program for bmv2 is compiled for "
-            f"{' and '.join(map(str, _BMV2_VALUES))}"
+            f"{values} values per packet: the P4 program for bmv2 is compiled for {' and '.join(map(str, compiled))}"
         )
     if targets == {"bmv2"}:
         if slots != DEFAULT_SLOTS["bmv2"]:
@@ -429,9 +431,11 @@ class _InNamespaces(Layout):
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         [(number, switch)] = (both for both in enumerate(self._topology.switches) if both[1].name == name)
         parent = {"parent": dataclasses.asdict(switch.parent)} if switch.parent is not None else {}
+        program = {"program": self._options.program} if switch.target == "bmv2" and self._options.program else {}
         return {
             "name": name,
             "target": switch.target,
+            **program,
             "p4runtime": ready.get("grpc", _bmv2_address(number)),
             "address": str(switch.ipv4),
             "udp_port": PROTOCOL_UDP_PORT,

@@ -15,7 +15,7 @@ from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from switchml.topologies.targets import TARGETS
 
-__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
+__all__ = ["BMV2_VALUES", "DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
 __all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
@@ -33,6 +33,9 @@ EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
 SMALL_POOL: Final = 32
 """The same over shared memory if each worker has a CPU: it then busy-polls, so more slots would save no wake-ups."""
 
+BMV2_VALUES: Final = {"switchml": (64, 256), "switchml_floats": (64,)}
+"""Values per packet of the compiled P4 programs for bmv2."""
+
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Default slots of a switch, by target; those of bmv2 are compiled in."""
 
@@ -45,6 +48,7 @@ class FabricOptions:
     `workers` hosts (0: as many as the topology has), in `racks` racks if that is not 0. Otherwise it is the embedded
     one of local processes with `agents` agents, whose ranks reach the switch by `transport`; over UDP, agents and
     switch have `threads`. It can have racks as well. 0 `values` and `slots` mean the target's defaults.
+    BMv2 switches load the P4 program `program`, by default switchml.
 
     With a `leaf` it is the part of a larger fabric that one host has: a soft switch of this name below another one,
     and an agent whose ranks share memory with it. `address` is the host's IPv4 address there, `controller` the
@@ -70,6 +74,7 @@ class FabricOptions:
     certificates: str = ""
     controller: str = ""
     insecure: bool = False
+    program: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +107,12 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
         return number
 
     return parse
+
+
+def _program(value: Any) -> str:
+    if value not in BMV2_VALUES:
+        raise ValueError(f"{value!r} must be one of {', '.join(BMV2_VALUES)}")
+    return _text(value)
 
 
 def _probability(value: Any) -> float:
@@ -255,6 +266,13 @@ KEYS: Final[dict[str, Key]] = {
             None,
             f"Values per packet; default: {EMBEDDED_VALUES} in the embedded fabric, else {DEFAULT_VALUES['soft']} "
             f"on soft, and {DEFAULT_VALUES['bmv2']} or 256 on bmv2.",
+        ),
+        Key(
+            "fabric.program",
+            "SWITCHML_FABRIC_PROGRAM",
+            _program,
+            _FABRIC.program,
+            "P4 program of bmv2: switchml, the default, or switchml_floats, which adds floats as well.",
         ),
         Key(
             "fabric.slots",

@@ -1,4 +1,6 @@
-"""Measure the rates of contributions with and without values that BMv2 aggregates: ``python -m ptf_tests.rates``.
+"""Measure the rates of contributions that BMv2 aggregates: ``python -m ptf_tests.rates``.
+
+Those with values are compared with those without, or with ``--floats`` integers with floats.
 
 All of them enter through one port, and no phase is completed, so that no RESULT takes part. Times are the CPU time of
 BMv2, so that other programs matter little. They include a marker frame for each burst (barrier.py).
@@ -22,8 +24,8 @@ from ptf_tests.frames import contribution_frame
 from ptf_tests.job import Job, default_host
 from ptf_tests.open_control import open_control
 from ptf_tests.open_ports import open_ports
-from ptf_tests.targets import HOST_PORTS, Bmv2, Target, TargetUnavailable, veth_names
-from switchml.dataplane.constants import Verdict
+from ptf_tests.targets import HOST_PORTS, Bmv2, Bmv2Floats, Target, TargetUnavailable, veth_names
+from switchml.dataplane.constants import Format, Verdict
 
 _SENDERS = 8
 """Ranks that contribute to each phase, in one burst; one more rank never does."""
@@ -31,12 +33,15 @@ _SENDERS = 8
 
 @click.command()
 @click.option("--values", type=int, default=256, show_default=True, help="Values per packet: 64 or 256.")
+@click.option("--floats", is_flag=True, help="Compare floats with integers, in packets of 64 values.")
 @click.option(
     "--samples", type=click.IntRange(1), default=9, show_default=True, help="Number of samples of each kind, in turns."
 )
 @click.option("--phases", type=click.IntRange(1), default=20, show_default=True, help="Phases in a sample.")
-def main(values: int, samples: int, phases: int) -> None:
-    """Print the rate of contributions with values, of those without, and the median of the ratios of their samples."""
+def main(values: int, floats: bool, samples: int, phases: int) -> None:
+    """Print the rates of two kinds of contributions, and the median of the ratios of their samples."""
+    kind = Bmv2Floats if floats else Bmv2
+    values = kind.values[0] if floats else values
     if values not in Bmv2.values:
         raise click.BadParameter(f"BMv2 has {' or '.join(map(str, Bmv2.values))} values per packet, not {values}")
     try:
@@ -45,21 +50,23 @@ def main(values: int, samples: int, phases: int) -> None:
         click.echo(f"skipped: {reason}")
         return
     arguments = ["--values", str(values), "--samples", str(samples), "--phases", str(phases)]
+    arguments += ["--floats"] if floats else []
     namespace.enter("ptf_tests.rates", arguments)
     namespace.make_veth_pairs(veth_names())
     logging.getLogger("dataplane").setLevel(logging.ERROR)
-    with _rates(values) as rates:
-        pairs = [(rates.sample(phases, True), rates.sample(phases, False)) for _ in range(samples)]
-    full, empty = (statistics.median(kind) for kind in zip(*pairs, strict=True))
-    ratio = statistics.median(without / with_values for with_values, without in pairs)
-    found = f"{full:.0f} contributions with values per CPU second, {empty:.0f} without, {ratio:.2f} times as many"
-    click.echo(f"bmv2, {values} values: {found}")
+    first, second = ("floats", "integers") if floats else ("values", "no values")
+    with _rates(kind, values) as rates:
+        pairs = [(rates.sample(phases, first), rates.sample(phases, second)) for _ in range(samples)]
+    slow, fast = (statistics.median(rate) for rate in zip(*pairs, strict=True))
+    ratio = statistics.median(of_second / of_first for of_first, of_second in pairs)
+    found = f"{slow:.0f} contributions with {first} per CPU second, {fast:.0f} with {second}, {ratio:.2f} times as many"
+    click.echo(f"{kind.name}, {values} values: {found}")
 
 
 @contextmanager
-def _rates(values: int) -> Iterator[Rates]:
+def _rates(kind: type[Bmv2], values: int) -> Iterator[Rates]:
     """Start BMv2 with a pipeline of this many values."""
-    with tempfile.TemporaryDirectory(prefix="switchml-rates-") as directory, Bmv2(Path(directory)) as target:
+    with tempfile.TemporaryDirectory(prefix="switchml-rates-") as directory, kind(Path(directory)) as target:
         description = target.describe(values)
         with open_control(description) as control, open_ports(description) as dataplane:
             control.load()
@@ -86,9 +93,9 @@ class Rates:
         self._target, self._barrier, self._job, self._aggregated = target, barrier, job, aggregated
         self._phases = count()
 
-    def sample(self, phases: int, with_values: bool) -> float:
+    def sample(self, phases: int, contents: str) -> float:
         """Return the contributions of some phases per CPU second. Raises RuntimeError if the switch has lost some."""
-        bursts = [self._burst(next(self._phases), with_values) for _ in range(phases)]
+        bursts = [self._burst(next(self._phases), contents) for _ in range(phases)]
         before = self._aggregated()
         start = self._target.cpu_seconds()
         for burst in bursts:
@@ -101,11 +108,12 @@ class Rates:
             raise RuntimeError(f"the switch has aggregated {aggregated} of {sent} contributions")
         return sent / seconds
 
-    def _burst(self, phase: int, with_values: bool) -> Sequence[bytes]:
+    def _burst(self, phase: int, contents: str) -> Sequence[bytes]:
         """Return the contributions of all ranks but one; slots take turns, as those of a stream."""
-        make = self._job.packet if with_values else self._job.without_values
+        make = self._job.without_values if contents == "no values" else self._job.packet
+        number = Format.FLOAT32 if contents == "floats" else Format.INT32
         slot = phase % self._job.slots
-        packets = [make(rank, slot, phase // self._job.slots) for rank in range(_SENDERS)]
+        packets = [make(rank, slot, phase // self._job.slots, format=number) for rank in range(_SENDERS)]
         return [contribution_frame(packet, self._job.hosts[packet.worker]) for packet in packets]
 
 

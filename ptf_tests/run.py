@@ -22,7 +22,6 @@ from ptf_tests.targets import TARGETS, Target, TargetUnavailable, veth_names
 _HERE = Path(__file__).parent
 _TESTS = _HERE / "tests"
 
-_FULL_GROUP = "standard"
 _SHORT_GROUP = "values"  # the tests for which the number of values matters
 
 
@@ -71,7 +70,7 @@ def _run_suites(target: Target, pattern: str | None) -> int:
     counts = []
     skipped = 0
     for values in target.values:
-        group = _FULL_GROUP if values == target.values[0] else _SHORT_GROUP
+        group = target.tests if values == target.values[0] else _SHORT_GROUP
         tests = [group] if pattern is None else _matching(target, values, group, pattern)
         if not tests:
             continue

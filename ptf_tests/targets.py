@@ -18,6 +18,7 @@ from typing import Any
 
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program, values_per_packet
 from switchml import dataplane
+from switchml.dataplane.compiler.compile_p4 import COMPILER, Variant, compile_variant
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
@@ -49,6 +50,8 @@ class Description:
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
     ``owned_results``: the copies of a RESULT that do not go to its owner have no values.
     ``expands_codes``: values of contributions may be codes.
+    ``floats``: how it adds floats: "digits", "full" or "a", or empty if it does not (dataplane/floats.py).
+    ``compiled``: the path of the program's files for BMv2 without their suffixes.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Description:
     results_grow: bool = True
     owned_results: bool = True
     expands_codes: bool = True
+    floats: str = ""
+    compiled: str = str(_BUILD / "switchml")
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -81,15 +86,14 @@ class Description:
     @property
     def p4info(self) -> Path:
         """The P4Info for the P4Runtime client."""
-        suffix = "" if self.values == 64 or self.name == "soft" else f"_{self.values}"
-        return _BUILD / f"switchml{suffix}.p4info.txtpb"
+        return Path(f"{self.compiled}.p4info.txtpb")
 
     @property
     def device_config(self) -> bytes:
         """The device configuration that gives the switch a pipeline of ``values`` values per packet."""
         if self.name == "soft":
             return json.dumps({"values_per_packet": self.values, "slots": self.slots}).encode()
-        return self.p4info.with_suffix("").with_suffix(".json").read_bytes()
+        return Path(f"{self.compiled}.json").read_bytes()
 
 
 class Target(ABC):
@@ -110,6 +114,10 @@ class Target(ABC):
     owned_results = True
     # The largest number of values in a packet with codes.
     most_codes = PROTOCOL_MAX_VALUES
+    # How it adds floats, if it does.
+    floats = ""
+    # The group of the tests that run with the first number of values.
+    tests = "standard"
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -211,7 +219,13 @@ class Bmv2(Target):
             shortest_frame=14,
             results_grow=values <= self.most_growing_values,
             expands_codes=values <= self.most_codes,
+            floats=self.floats,
+            compiled=str(self._compiled(values)),
         )
+
+    def _compiled(self, values: int) -> Path:
+        """Return the path of the program's files without their suffixes."""
+        return _BUILD / ("switchml" if values == self.values[0] else f"switchml_{values}")
 
     def _command(self) -> Sequence[str]:
         interfaces = [word for port in _PORTS for word in ("--interface", f"{port}@switch{port}")]
@@ -226,11 +240,56 @@ class Bmv2(Target):
             return probe.connect_ex(str(self._socket)) == 0
 
 
+class Bmv2Floats(Bmv2):
+    """BMv2 with the program that adds floats as digits."""
+
+    name = "bmv2-floats"
+    tests = "values"  # the rest of the program is that of bmv2
+    values = (64,)
+    most_codes = 0
+    floats = "digits"
+
+    def _compiled(self, values: int) -> Path:
+        return _BUILD / "switchml_floats"
+
+
+class Bmv2FloatsFull(Bmv2Floats):
+    """BMv2 with a program that adds floats as FPISA does, compiled for the run: a study."""
+
+    name = "bmv2-floats-full"
+    floats = "full"
+    tests = "floats"
+
+    @classmethod
+    def check_available(cls) -> None:
+        """Raise TargetUnavailable if BMv2 or its compiler is not on PATH."""
+        super().check_available()
+        if shutil.which(COMPILER) is None:
+            raise TargetUnavailable(f"{COMPILER} not found")
+
+    def __enter__(self) -> Target:
+        program = Variant(self.name, self.values[0], self.floats.upper())
+        for name, text in compile_variant(program).items():
+            (self.directory / Path(name).name).write_text(text, encoding="utf-8")
+        return super().__enter__()
+
+    def _compiled(self, values: int) -> Path:
+        return self.directory / self.name
+
+
+class Bmv2FloatsA(Bmv2FloatsFull):
+    """The same with FPISA-A."""
+
+    name = "bmv2-floats-a"
+    floats = "a"
+
+
 class Soft(Target):
     """``switchml-switch`` with ports that are Unix datagram sockets."""
 
     name = "soft"
     needs_namespace = False
+    floats = "digits"
 
     @classmethod
     def check_available(cls) -> None:
@@ -244,7 +303,7 @@ class Soft(Target):
         """Return the description; a datagram may be of any length, so a frame may be empty."""
         address = json.loads(self._ready.read_text(encoding="utf-8"))["grpc"]
         interfaces = {port: ",".join(map(str, self._sockets(port))) for port in _PORTS}
-        return Description(self.name, address, values, interfaces, unix=True, shortest_frame=0)
+        return Description(self.name, address, values, interfaces, unix=True, shortest_frame=0, floats=self.floats)
 
     def _sockets(self, port: int) -> tuple[Path, Path]:
         return self.directory / f"switch{port}.sock", self.directory / f"host{port}.sock"
@@ -384,7 +443,9 @@ class TofinoModel(Target):
             return probe.connect_ex((host, int(port))) == 0
 
 
-TARGETS: dict[str, type[Target]] = {target.name: target for target in (Soft, Bmv2, TofinoEmulator, TofinoModel)}
+TARGETS: dict[str, type[Target]] = {
+    target.name: target for target in (Soft, Bmv2, Bmv2Floats, Bmv2FloatsFull, Bmv2FloatsA, TofinoEmulator, TofinoModel)
+}
 
 
 def veth_names() -> list[tuple[str, str]]:

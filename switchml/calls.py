@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from switchml import _native
 from switchml.errors import UnsupportedTensor
-from switchml.lanes import WIDE, Codes, Lanes, lanes_for
+from switchml.lanes import WIDE, Arithmetic, Codes, Lanes, lanes_for
 from switchml.tensors import Buffer
 
 __all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse", "checked_sum"]
@@ -142,6 +142,7 @@ def checked_sum(
     seed: int,
     bound: int | None,
     codes: Codes | None = None,
+    arithmetic: Arithmetic = "block",
 ) -> tuple[int, Lanes]:
     """Return the native kind and the lanes of a sum of `buffer`.
 
@@ -160,7 +161,7 @@ def checked_sum(
         raise UnsupportedTensor(
             f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
         )
-    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound, codes)
+    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound, codes, arithmetic)
     if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
         raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
     return kind, lanes

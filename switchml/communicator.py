@@ -24,7 +24,7 @@ from switchml.keyed_rows import (
     merged,
     placed,
 )
-from switchml.lanes import CODES, FORMATS, WIDE, Codes, Lanes
+from switchml.lanes import CODES, FORMATS, WIDE, Arithmetic, Codes, Lanes
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
@@ -120,6 +120,11 @@ class Communicator:
         return tuple(name for name in CODES if self._membership.native.formats >> FORMATS[name] & 1)
 
     @property
+    def adds_floats(self) -> bool:
+        """True if the switches of the job add floating-point numbers as such: ``arithmetic="float"``."""
+        return bool(self._membership.native.formats >> _native.FORMAT_FLOAT32 & 1)
+
+    @property
     def shares_memory(self) -> bool:
         """True if the switch is on this host and reads this rank's values where they are, without packets."""
         return self._membership.native.shares_memory
@@ -164,6 +169,7 @@ class Communicator:
         bound: int | None = None,
         sparse: Sparse = False,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> None: ...
 
     @overload
@@ -180,6 +186,7 @@ class Communicator:
         bound: int | None = None,
         sparse: Sparse = False,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work: ...
 
     @overload
@@ -196,6 +203,7 @@ class Communicator:
         bound: int | None = None,
         sparse: Sparse = False,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work | None: ...
 
     def all_reduce(
@@ -211,6 +219,7 @@ class Communicator:
         bound: int | None = None,
         sparse: Sparse = False,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work | None:
         """Replace `x` on every rank by the sum or the average over all ranks.
 
@@ -249,6 +258,12 @@ class Communicator:
                 of 255 numbers of a dynamic tree. The codes have a common unit in each block. They are a quarter of the
                 bytes that a rank sends; results take 32 bits (docs/compression.md). Not together with `wire_bits`,
                 `rounding`, `bound` or `sparse`.
+            arithmetic: "block", the bound of which is that of this class; or "float", where the switches `add_floats`:
+                floating-point numbers travel as float32, and the result is their exact sum but for less than
+                N * 2^-47 of the largest magnitude of the element, rounded to float32 once for each switch between a
+                rank and the root of its tree, in any order the same bits. NaN and infinities come out as of any sum of
+                floats, without an error. Packets are not checked for changed values by more than UDP's and Ethernet's
+                checksums (docs/floats.md). Not together with `wire_bits`, `rounding`, `bound`, `sparse` or `codes`.
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
@@ -256,20 +271,21 @@ class Communicator:
                 and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
             CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
-                `rounding`, `seed`, `bound`, `sparse` or `codes`; `x` is undefined.
+                `rounding`, `seed`, `bound`, `sparse`, `codes` or `arithmetic`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op`, `rounding`, `sparse` or `codes` is unknown, the switches of the job do not expand `codes`,
-                `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their lanes, a value of `x` is beyond
+            ValueError: `op`, `rounding`, `sparse`, `codes` or `arithmetic` is unknown, the switches of the job do not
+                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their lanes, a value of `x` is beyond
                 `bound`, `timeout` is not a positive number, or `x` shares memory with the array of a call that has not
                 ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
         buffer = buffer_of(x)
-        kind, lanes = self._checked_sum("all_reduce", buffer, op, wire_bits, rounding, seed, bound, codes)
-        if codes is not None and sparse:
-            raise ValueError("a sparse call has no codes. The array is unchanged; leave one of both arguments out")
+        kind, lanes = self._checked_sum("all_reduce", buffer, op, wire_bits, rounding, seed, bound, codes, arithmetic)
+        if sparse and (codes is not None or arithmetic == "float"):
+            given = "codes" if codes is not None else 'arithmetic="float"'
+            raise ValueError(f"a sparse call has no {given}. The array is unchanged; leave one of both arguments out")
         return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes, _checked_sparse(sparse))
 
     @overload
@@ -286,6 +302,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> None: ...
 
     @overload
@@ -302,6 +319,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work: ...
 
     @overload
@@ -318,6 +336,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work | None: ...
 
     def reduce_scatter(
@@ -333,6 +352,7 @@ class Communicator:
         seed: int = 0,
         bound: int | None = None,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Work | None:
         """Replace `output` on rank r by the r-th part of the sum or the average of `input` over all ranks.
 
@@ -353,6 +373,7 @@ class Communicator:
             rounding: rounding of floating-point numbers to fewer bits.
             seed: of stochastic rounding, whose numbers depend on the place of a value in `input`.
             bound: the largest magnitude of integers.
+            arithmetic: as `all_reduce` has it; the sums of "float" have the same bits as there.
             codes: as `all_reduce` has them. As each rank gets the results of its part alone, on switches that send
                 results only to their owner, both directions have fewer bytes.
 
@@ -367,7 +388,7 @@ class Communicator:
 
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = self._checked_sum("reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes)
+        kind, lanes = self._checked_sum("reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes, arithmetic)
         self._require_parts("input", given, "output", result)
         return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
 
@@ -613,6 +634,7 @@ class Communicator:
         seed: int,
         bound: int | None,
         codes: Codes | None,
+        arithmetic: Arithmetic,
     ) -> tuple[int, Lanes]:
         """Return the native kind and the lanes of a sum of `buffer`.
 
@@ -622,12 +644,17 @@ class Communicator:
             ValueError: an argument is not one of those that `all_reduce` lists.
 
         """
-        kind, lanes = checked_sum(operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes)
+        kind, lanes = checked_sum(operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes, arithmetic)
         if lanes.codes is not None and lanes.codes not in self.codes:
             raise ValueError(
                 f"the switches of this job cannot sum {lanes.codes} codes: a switch must expand them in front of every "
                 "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values. The array is "
                 "unchanged; leave `codes` out, or use wire_bits of 16 or 8"
+            )
+        if lanes.arithmetic == "float" and not self.adds_floats:
+            raise ValueError(
+                "the switches of this job do not add floats: a soft switch does, and BMv2 with the pipeline "
+                'switchml_floats, but not Tofino. The array is unchanged; leave arithmetic="float" out'
             )
         return kind, lanes
 

@@ -10,7 +10,7 @@ from switchml.agent_connection import Attachment
 from switchml.calls import FORMS, Call, Operation, Sparse
 from switchml.errors import SwitchMLError
 from switchml.in_flight import MemoryInFlight
-from switchml.lanes import FORMATS, WIDE, Lanes
+from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
 
 __all__ = ["EpochCalls", "Submitted"]
@@ -102,7 +102,7 @@ class EpochCalls:
             lanes.stochastic,
             lanes.seed,
             FORMS[call.sparse],
-            FORMATS[lanes.codes],
+            lanes.format,
         )
         assert ticket == call.sequence
         self._sequence += 1

@@ -8,29 +8,29 @@ from switchml import _native
 from switchml.arguments import whole_number
 
 __all__ = [
+    "ARITHMETICS",
     "CODES",
     "FORMATS",
     "LANE_BITS",
     "MOST_RANKS_OF_DYNAMIC8",
     "ROUNDINGS",
     "WIDE",
+    "Arithmetic",
     "Codes",
     "Lanes",
     "Rounding",
     "lanes_for",
 ]
 
+Arithmetic = Literal["block", "float"]
 Codes = Literal["natural8", "dynamic8"]
 Rounding = Literal["nearest", "stochastic"]
 
 LANE_BITS: Final = (32, 16, 8)
 ROUNDINGS: Final = ("nearest", "stochastic")
-FORMATS: Final[dict[Codes | None, int]] = {
-    None: _native.FORMAT_INT32,
-    "natural8": _native.FORMAT_NATURAL8,
-    "dynamic8": _native.FORMAT_DYNAMIC8,
-}
-"""The formats of packets by the name of their codes; None for words."""
+ARITHMETICS: Final[tuple[Arithmetic, ...]] = ("block", "float")
+FORMATS: Final[dict[Codes, int]] = {"natural8": _native.FORMAT_NATURAL8, "dynamic8": _native.FORMAT_DYNAMIC8}
+"""The formats of packets with codes, by the name of the codes."""
 CODES: Final[tuple[Codes, ...]] = ("natural8", "dynamic8")
 MOST_RANKS_OF_DYNAMIC8: Final = 64
 """The sums of dynamic8 codes of up to this many ranks fit a word."""
@@ -49,6 +49,14 @@ class Lanes(NamedTuple):
     seed: int = 0
     bound: int | None = None  # the largest magnitude of the integers, if the caller has named one
     codes: Codes | None = None  # of floating-point numbers, one byte for each in contributions
+    arithmetic: Arithmetic = "block"  # of floating-point numbers in the switch
+
+    @property
+    def format(self) -> int:
+        """The format of contributions (constants.toml, [format])."""
+        if self.arithmetic == "float":
+            return _native.FORMAT_FLOAT32
+        return _native.FORMAT_INT32 if self.codes is None else FORMATS[self.codes]
 
     @property
     def stochastic(self) -> bool:
@@ -67,6 +75,8 @@ class Lanes(NamedTuple):
             text += f" rounding={self.rounding} seed={self.seed}"
         if self.codes is not None:
             text += f" codes={self.codes}" + (f" seed={self.seed}" if self.codes == "natural8" else "")
+        if self.arithmetic == "float":
+            text += " arithmetic=float"
         return text if self.bound is None else f"{text} bound={self.bound}"
 
 
@@ -82,6 +92,7 @@ def lanes_for(
     seed: int = 0,
     bound: int | None = None,
     codes: Codes | None = None,
+    arithmetic: Arithmetic = "block",
 ) -> Lanes:
     """Return the lanes for an all-reduce of `dtype` over `world_size` ranks.
 
@@ -99,8 +110,17 @@ def lanes_for(
     seed = whole_number(seed, "seed")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1. {_UNCHANGED}")
+    if arithmetic not in ARITHMETICS:
+        raise ValueError(f'arithmetic is {arithmetic!r}; it must be "block" or "float". {_UNCHANGED}')
+    narrows = bits != _WORD_BITS or rounding != "nearest" or bound is not None
+    if arithmetic == "float":
+        if narrows or codes is not None:
+            raise ValueError(
+                f'arithmetic="float" has no wire_bits, rounding, bound or codes. {_UNCHANGED} Leave these arguments out.'
+            )
+        return _as_floats(dtype)
     if codes is not None:
-        if bits != _WORD_BITS or rounding != "nearest" or bound is not None:
+        if narrows:
             raise ValueError(f"codes have no wire_bits, rounding or bound. {_UNCHANGED} Leave these arguments out.")
         return _coded(codes, dtype, world_size, seed)
     if dtype == "int64" and (bits != _WORD_BITS or bound is not None):
@@ -125,6 +145,15 @@ def lanes_for(
     if largest is not None and (bits != _WORD_BITS or bound is not None):
         _require_room(dtype, world_size, bits, largest if bound is None else min(bound, largest))
     return Lanes(bits, "stochastic" if rounding == "stochastic" else "nearest", seed, bound)
+
+
+def _as_floats(dtype: str) -> Lanes:
+    if dtype not in _FLOATS:
+        raise ValueError(
+            f'arithmetic="float" is for {", ".join(_FLOATS)}, not for {dtype}. {_UNCHANGED} Leave it out: integers are '
+            "exact as they are."
+        )
+    return Lanes(arithmetic="float")
 
 
 def _coded(codes: Codes, dtype: str, world_size: int, seed: int) -> Lanes:

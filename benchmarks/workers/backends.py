@@ -70,7 +70,8 @@ class SwitchMLBackend:
 
         self.communicator = switchml.connect()
         self.rank, self.world_size = self.communicator.rank, self.communicator.world_size
-        self.all_reduce = self.communicator.all_reduce
+        arithmetic: Any = os.environ["SWITCHML_BENCH_ARITHMETIC"]
+        self.all_reduce = functools.partial(self.communicator.all_reduce, arithmetic=arithmetic)
         self.barrier = self.communicator.barrier
         self._gathering: switchml.Communicator | None = None
         self._urgent: switchml.Communicator | None = None
@@ -85,7 +86,7 @@ class SwitchMLBackend:
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return the all-reduce that sends elements in lanes of this many bits."""
-        return functools.partial(self.communicator.all_reduce, wire_bits=wire_bits)
+        return functools.partial(self.all_reduce, wire_bits=wire_bits)
 
     def reduce_scatter_with(self, wire_bits: int) -> Callable[[Any, Any], Any]:
         """Return the reduce-scatter that sends elements in lanes of this many bits."""

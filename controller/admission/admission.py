@@ -13,7 +13,7 @@ from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.request import JobRequest, next_job_id
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.admission.trees import JobTree
-from switchml.controller.errors import ControllerError, InvalidRequest, JobExists, NoAgent, NoRoom, StoreError
+from switchml.controller.errors import ControllerError, InvalidRequest, JobExists, NoAgent, NoFloats, NoRoom, StoreError
 from switchml.controller.records import Job, OnFailure, new_secret
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
@@ -70,7 +70,7 @@ class Admission:
         ending jobs have freed their slots and ranks. Refusals are recorded in the event log.
 
         Raises:
-            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it is not
+            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoFloats, NoAgent, QuotaExceeded: it
                 admitted.
             StoreError: the job cannot be written.
 
@@ -120,7 +120,7 @@ class Admission:
         for scope in (*scopes, *trees):
             try:
                 return self._admit_on(scope, request, placement)
-            except (NoRoom, NoAgent) as refusal:  # noqa: PERF203
+            except (NoRoom, NoAgent, NoFloats) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
         raise refusals[-1 if trees else 0]
 
@@ -150,6 +150,8 @@ class Admission:
         ranks = Counter(session.switch for session in placement.sessions)
         tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
         tree.require_room(ranks)
+        if request.adds_floats:
+            tree.require_floats()
         self._placements.require(placement, tree)
         return self._enter(tree, placement, slots, request)
 
@@ -165,6 +167,8 @@ class Admission:
             placement = self._placements.choose_anywhere(tree.switches, request.workers, request.tenant)
         tree.require_room(dict.fromkeys(request.aggregators, request.workers))
         tree.require_reach(placement.sessions)
+        if request.adds_floats:
+            tree.require_floats()
         self._placements.require(placement, tree)
         return self._enter(tree, placement, slots, request)
 

@@ -26,6 +26,7 @@ class JobRequest:
     tenant: str = ""
     priority: int = 0
     aggregators: tuple[str, ...] = ()  # names of switches that share the job's slots, in place of `switch`
+    adds_floats: bool = False  # all of its switches must add floats as such
 
     def validate(self) -> None:
         """Check every value.

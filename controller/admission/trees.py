@@ -9,9 +9,10 @@ from ipaddress import IPv4Address
 
 from switchml.common.switch_trees import unequal_values
 from switchml.controller.agents import AgentSession
-from switchml.controller.errors import InvalidRequest, NoRoom, SwitchUnavailable
+from switchml.controller.errors import InvalidRequest, NoFloats, NoRoom, SwitchUnavailable
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch, Switches
+from switchml.dataplane.constants import Format
 
 __all__ = ["JobTree", "most_below"]
 
@@ -135,6 +136,21 @@ class JobTree:
             JobSwitch(switch.name, epoch, slot_base, slots, group, upstream=self.parents[switch.name])
             for switch in self.switches
         ]
+
+    def require_floats(self) -> None:
+        """Check that all switches add floats as such.
+
+        Raises:
+            NoFloats: one does not.
+
+        """
+        for switch in self.switches:
+            if Format.FLOAT32 not in switch.driver.capabilities.formats:
+                raise NoFloats(
+                    f"the program of switch {switch.name} ({switch.config.target}) does not add floats; a soft switch"
+                    " does, and BMv2 with the program switchml_floats. Choose another switch, or start the job without"
+                    " --arithmetic float"
+                )
 
     def require_room(self, ranks: Mapping[str, int]) -> None:
         """Check that the bitmap of each switch has a bit for each rank and switch right below it, and for its parent.

@@ -433,7 +433,9 @@ def _table(entity: Entity) -> str:
 
 def _program(settings: SwitchSettings) -> Path:
     """Return the path of the compiled program's files without their suffixes; soft accepts any p4info of it."""
-    return _BUILD / ("switchml_256" if settings.target == "bmv2" and settings.values_per_packet == 256 else "switchml")
+    if settings.target != "bmv2":
+        return _BUILD / "switchml"
+    return _BUILD / ("switchml_256" if settings.values_per_packet == 256 else settings.program or "switchml")
 
 
 def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
@@ -462,7 +464,8 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if settings.target == "soft":
         values, slots = settings.values_per_packet, settings.slots
-        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats)
+        # It takes all formats, whichever the program has whose tables it shows.
+        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))
     if _VALUES_ANNOTATION not in annotations:
         raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
     body = annotations[_VALUES_ANNOTATION]

@@ -14,6 +14,7 @@ from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac
 from switchml.controller.switches import ManagedSwitch
+from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import TREE_NO_RANK, Format
 
 __all__ = ["PlacedJob", "revocation"]
@@ -123,11 +124,15 @@ class PlacedJob:
         )
 
     def _formats(self) -> frozenset[Format]:
-        """Return the formats of the switches to which ranks send; the others get sums, which are in INT32."""
+        """Return the formats in which ranks may send: codes come to the lowest switches only, other formats to all."""
         job = self.job
         with_ranks = {rank.switch for rank in job.ranks}
-        switches = [switch for place, switch in self.places() if job.over_aggregators or place.switch in with_ranks]
-        return frozenset[Format].intersection(*(switch.driver.capabilities.formats for switch in switches))
+        lowest = [switch for place, switch in self.places() if job.over_aggregators or place.switch in with_ranks]
+        common, common_of_lowest = (
+            frozenset[Format].intersection(*(switch.driver.capabilities.formats for switch in switches))
+            for switches in (self.switches, lowest)
+        )
+        return common | common_of_lowest.intersection(CODED_FORMATS)
 
     def activation(self) -> pb.ControllerMessage:
         """Return the message that lets ranks attach."""

@@ -92,6 +92,7 @@ class JobsService(pb_grpc.JobsServicer):
             priority=request.priority,
             tenant=CALLER.get().tenant,
             aggregators=tuple(request.aggregators),
+            adds_floats=request.adds_floats,
         )
         return job_view(await self._lifecycle.start(asked))
 

@@ -70,7 +70,7 @@ REVOCATION_REASON_SWITCH_LOST: RevocationReason
 REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority", "aggregators")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority", "aggregators", "adds_floats")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class StartJobRequest(_message.Message):
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
+    ADDS_FLOATS_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
@@ -85,7 +86,8 @@ class StartJobRequest(_message.Message):
     on_failure: OnFailure
     priority: int
     aggregators: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ...) -> None: ...
+    adds_floats: bool
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ..., adds_floats: bool = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +61,28 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class Variant:
-    """One compilation of the program: its name and its values per packet."""
+    """One compilation of the program: its name, its values per packet, and how it adds floats if it does.
+
+    ``floats`` is the end of one of the names FLOATS_... in v1model/arch.p4.
+    """
 
     name: str
     values: int
+    floats: str = "NONE"
+
+    @property
+    def macros(self) -> list[str]:
+        """The options that define the macros of the program."""
+        return [f"-DVALUES={self.values}"] + ([f"-DFLOATS=FLOATS_{self.floats}"] if self.floats != "NONE" else [])
 
 
-VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256))
+VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256), Variant("switchml_floats", 64, "DIGITS"))
 
-_VALUES = {"bmv2": [variant.values for variant in VARIANTS], "tofino": [compile_tofino.VALUES]}
+# Without this pass: it puts the expression that a variable was assigned to in the place of the variable, and then the
+# expressions with which floats are added would grow exponentially.
+_OPTIONS_FOR_FLOATS = ("--excludeMidendPasses", "P4::LocalCopyPropagation")
+
+_MACROS = {"bmv2": [variant.macros for variant in VARIANTS], "tofino": [[f"-DVALUES={compile_tofino.VALUES}"]]}
 
 
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
@@ -82,17 +95,17 @@ def digest_of_sources(target: str, folder: Path = _HERE) -> str:
         CompileError: cpp is not on PATH, or refused a program.
 
     """
-    programs = [_preprocessed(folder / "p4" / _ENTRIES[target], values) for values in _VALUES[target]]
+    programs = [_preprocessed(folder / "p4" / _ENTRIES[target], macros) for macros in _MACROS[target]]
     return digest_of_text("".join(_without_unused_constants(program) for program in programs))
 
 
-def _preprocessed(entry: Path, values: int) -> str:
+def _preprocessed(entry: Path, macros: Sequence[str]) -> str:
     """Return a program without comments, directives and the compiler's own headers."""
     with tempfile.TemporaryDirectory() as headers:
         for source in entry.parent.glob("*.p4"):
             for name in _HEADER.findall(source.read_text(encoding="utf-8")):
                 (Path(headers) / name).touch()
-        return _run("cpp", "-P", "-undef", "-nostdinc", f"-I{headers}", f"-DVALUES={values}", str(entry))
+        return _run("cpp", "-P", "-undef", "-nostdinc", f"-I{headers}", *macros, str(entry))
 
 
 def _without_unused_constants(program: str) -> str:
@@ -174,7 +187,8 @@ def compile_variant(variant: Variant) -> dict[str, str]:
             COMPILER,
             "--std=p4-16",
             "--Wdisable=unused",  # constants.p4 also has constants of other targets and programs
-            f"-DVALUES={variant.values}",
+            *(() if variant.floats == "NONE" else _OPTIONS_FOR_FLOATS),
+            *variant.macros,
             "--p4runtime-files",
             str(p4info),
             "-o",

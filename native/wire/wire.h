@@ -95,6 +95,17 @@ constexpr bool is_coded(uint32_t format) {
   return format == static_cast<uint32_t>(Format::natural8) || format == static_cast<uint32_t>(Format::dynamic8);
 }
 
+// Returns whether some pipeline takes contributions in this format.
+constexpr bool is_known(uint32_t format) {
+  return format == static_cast<uint32_t>(Format::int32) || format == static_cast<uint32_t>(Format::float32) ||
+         is_coded(format);
+}
+
+// Returns the format of the sums of contributions in a format.
+constexpr Format format_of_sums(uint32_t format) {
+  return format == static_cast<uint32_t>(Format::float32) ? Format::float32 : Format::int32;
+}
+
 // Returns the bytes that a value of a contribution takes; 4 in a format that no switch knows.
 constexpr size_t value_bytes(uint32_t format) { return is_coded(format) ? 1 : sizeof(uint32_t); }
 

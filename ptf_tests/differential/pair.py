@@ -16,14 +16,14 @@ from ptf_tests.control import Count, Counts
 from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence
 from ptf_tests.frames import describe
-from ptf_tests.targets import Bmv2, Soft, Target, TofinoEmulator
+from ptf_tests.targets import Bmv2, Bmv2Floats, Soft, Target, TofinoEmulator
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Verdict
 from switchml.dataplane.wire import Packet
 
 __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 
 # The switches that the soft switch can be compared with.
-OTHERS: dict[str, type[Target]] = {target.name: target for target in (Bmv2, TofinoEmulator)}
+OTHERS: dict[str, type[Target]] = {target.name: target for target in (Bmv2, Bmv2Floats, TofinoEmulator)}
 
 # Losses at egress are counted by a separate thread, after no marker.
 _COUNT_SECONDS = 2.0

@@ -103,6 +103,7 @@ class _Run:
                     lose=other.loses_on_purpose,
                     grow=values <= other.most_growing_values,
                     own=other.owned_results,
+                    floats=bool(other.floats),
                     expand=values <= other.most_codes,
                     contradict=other.ignores_repeated_results,
                 ),

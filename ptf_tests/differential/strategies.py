@@ -48,7 +48,7 @@ class Abilities:
 
     ``lose``: it has loss tables. ``grow``: its RESULTs can have values although the packets that they answer have none.
     ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``expand``: it takes codes of
-    one byte as values. ``contradict``: a RESULT of the
+    one byte as values. ``floats``: it adds floats. ``contradict``: a RESULT of the
     parent that comes again changes nothing, even if it differs from the first one.
     """
 
@@ -56,6 +56,7 @@ class Abilities:
     grow: bool = True
     own: bool = True
     expand: bool = True
+    floats: bool = False
     contradict: bool = True
 
 
@@ -253,12 +254,16 @@ def _contributions(
         empty = can.grow and (phase + slot) % 3 == 0
     count = 0 if empty else pick.any(job.values, 1)
     lengths = (0, 1, job.values - 1, job.values, job.values + 1)
-    number_format = pick("format", Format.INT32, 0, 2)
+    number_format = pick("format", Format.INT32, 0, 3)
     if can.expand:
-        number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, *range(1, 7), 0xFF)
+        number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, 1, *range(3, 7), 0xFF)
         lengths += (job.values // 4, 4 * job.values)  # words that take the bytes of codes, and the reverse
+    elif can.floats:
+        number_format = pick("format", pick.any(Format.INT32, Format.FLOAT32, Format.FLOAT32), 0, 3, 0xFF)
     length = pick("payload", 0 if empty else job.values, *lengths)
     largest = 0xFF if number_format in CODED_FORMATS else 0xFFFFFFFF
+    if can.floats and from_parent:
+        largest = 0x7F7FFFFF  # no NaN and no -0, which are results as 0x7FC00000 and +0
     flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFE)
     step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345679)
     packet = Packet(

@@ -55,11 +55,11 @@ class WrongKind(_Malformed):
 
 
 class WrongFormat(_Malformed):
-    """Every number format except INT32."""
+    """Numbers of formats that do not exist."""
 
     def runTest(self) -> None:
         job = self.job(2)
-        self.refuse_all(DropReason.BAD_FORMAT, [job.packet(0, format=number) for number in (0, 2, 255)], job)
+        self.refuse_all(DropReason.BAD_FORMAT, [job.packet(0, format=number) for number in (0, 3, 255)], job)
 
 
 class WrongExponent(_Malformed):

@@ -39,6 +39,9 @@ std::unique_ptr<Codec> make_sum(CallKind kind, const Arrays& arrays, const Lanes
   if (kind == CallKind::bytes || kind == CallKind::barrier) {
     throw std::invalid_argument("calls of this kind have no sums");
   }
+  if (lanes.format == wire::Format::float32) {
+    throw std::invalid_argument("the words of floats cannot be added up as integers");
+  }
   require_memory(arrays.input, arrays.elements, kind);
   require_memory(arrays.output, arrays.elements, kind);
   // The bits of the automatic form are those of a dense call.

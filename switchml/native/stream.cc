@@ -183,15 +183,10 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   if (slot.call == nullptr) {
     return;  // the slot has no chunk of this rank: only a faulty agent completes it
   }
-  const bool has_values = (result.flags & wire::flag::without_values) == 0;
-  const bool right_chunk =
-      slot.sent.next ? result.chunk <= *slot.sent.next : result.chunk == static_cast<uint32_t>(slot.position);
-  const uint8_t owner = owner_of(slot.sent);
-  const bool may_lack_values = owner != wire::owner::everyone && owner != wire::owner::first + geometry_.rank;
-  const bool right_kind = has_values == slot.sent.expects_words || (may_lack_values && !has_values);
-  if (!right_kind || !right_chunk) {
+  if (!may_answer(slot, result)) {
     return fail(slot);
   }
+  const bool has_values = (result.flags & wire::flag::without_values) == 0;
   Codec& codec = *slot.call->codec;
   const uint8_t* words = has_values ? channel_.result(index) : nullptr;
   // Only the reader of words that are missing here can verify the check.
@@ -209,6 +204,18 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
     case Step::contradiction:
       return fail(slot);
   }
+}
+
+bool Stream::may_answer(const Slot& slot, const channel::Ticket& result) const {
+  const bool right_chunk =
+      slot.sent.next ? result.chunk <= *slot.sent.next : result.chunk == static_cast<uint32_t>(slot.position);
+  if ((result.flags & wire::flag::without_values) != 0) {
+    const uint8_t owner = owner_of(slot.sent);
+    const bool may_lack_values = owner != wire::owner::everyone && owner != wire::owner::first + geometry_.rank;
+    return right_chunk && (may_lack_values || !slot.sent.expects_words);
+  }
+  const wire::Format format = wire::format_of_sums(static_cast<uint32_t>(slot.sent.format));
+  return right_chunk && slot.sent.expects_words && result.format == static_cast<uint16_t>(format);
 }
 
 uint8_t Stream::owner_of(const Contribution& sent) const {

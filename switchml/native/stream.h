@@ -69,6 +69,8 @@ class Stream {
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
   // Submits after all results were taken, because a change of the thread's state is noted once for all of them.
   void submit_next_phases();
+  // Returns whether `result` can be that of the slot's contribution: its chunk, format and whether it has values fit.
+  bool may_answer(const Slot& slot, const channel::Ticket& result) const;
   // Returns the header's `owner` of a contribution.
   uint8_t owner_of(const Contribution& sent) const;
   // Returns whether `result`, whose words have the weighed sum `weighed`, is the sum of the contributions of all ranks

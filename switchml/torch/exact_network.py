@@ -22,7 +22,7 @@ from switchml.calls import FORMS, Sparse, checked_sum
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.errors import NonFiniteError
 from switchml.keyed_rows import Union as UnionOfKeys
-from switchml.lanes import FORMATS, Codes, Lanes
+from switchml.lanes import Codes, Lanes
 from switchml.tensors import Buffer, buffer_of
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 from switchml.work import Work
@@ -169,7 +169,7 @@ class ExactNetwork:
             lanes.seed,
             self.calls,
             form,
-            FORMATS[lanes.codes],
+            lanes.format,
             job.rank,
             job.world_size,
             job.values,

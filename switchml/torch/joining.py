@@ -19,6 +19,7 @@ from switchml.common.rank_numbers import rank_numbers
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch
 from switchml.errors import ConnectError, SwitchMLError
+from switchml.lanes import Arithmetic
 from switchml.torch.paths import Link, Medium
 
 __all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
@@ -38,6 +39,7 @@ class Group:
         store: the group's store, used only by this module and the fallback.
         timeout: the timeout of the store's operations.
         aggregators: names of the switches that share the slots of its job; none: the switch of its agents.
+        arithmetic: how they add up floats.
 
     """
 
@@ -49,6 +51,7 @@ class Group:
     store: Any
     timeout: timedelta
     aggregators: tuple[str, ...] = ()
+    arithmetic: Arithmetic = "block"
 
     def __str__(self) -> str:
         which = "the default group" if self.is_default else f"group {self.name!r} of ranks {list(self.global_ranks)}"
@@ -96,6 +99,11 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
     communicator, problem = None, ""
     try:
         communicator = _connect(group, priority)
+        if group.arithmetic == "float" and not communicator.adds_floats:
+            problem = (
+                "the switches of the job do not add floats: leave arithmetic='float' out, or use a soft switch or BMv2 "
+                "with the pipeline switchml_floats"
+            )
     except ConnectError as error:
         problem = str(error)
     try:

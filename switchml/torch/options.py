@@ -9,7 +9,7 @@ from typing import Final, Literal
 from switchml.arguments import checked_priority, whole_number
 from switchml.calls import FORMS, Sparse
 from switchml.common.names import names_in_list
-from switchml.lanes import ROUNDINGS, Rounding
+from switchml.lanes import ARITHMETICS, ROUNDINGS, Arithmetic, Rounding
 
 __all__ = ["Fallback", "Options", "configure", "current_options"]
 
@@ -34,6 +34,9 @@ class Options:
             "auto": where earlier results suggest it, and without a change of bits; "packets": packets of zeros are
             sent without values; False: all blocks are sent. Sparse tensors (torch.sparse_coo) are all-reduced in the
             network in any case.
+        arithmetic: "float": the switch adds up float32, float16 and bfloat16 as floats, as `Communicator.all_reduce`
+            does with it; the group cannot be made where a switch does not. "block": in blocks with one exponent. Not
+            "float" together with `wire`, `rounding`, `sparse`, or `fallback` "gloo-exact".
         priority: from 0 to 7. Where groups share links, or the memory of a switch, those with the highest priority
             send first. Under `switchml-ctl job start` the default group has the job's --priority.
         aggregators: names of soft switches that share the slots of the group's job, as parameter servers do; without
@@ -54,6 +57,7 @@ class Options:
     sparse: Sparse = False
     priority: int = 0
     aggregators: tuple[str, ...] = ()
+    arithmetic: Arithmetic = "block"
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo", "gloo-exact"):
@@ -72,6 +76,20 @@ class Options:
         if not isinstance(self.aggregators, tuple):
             raise TypeError(f"aggregators is {self.aggregators!r}; it must be a tuple of names of switches")
         names_in_list(",".join(self.aggregators))
+        self._check_arithmetic()
+
+    def _check_arithmetic(self) -> None:
+        if self.arithmetic not in ARITHMETICS:
+            raise ValueError(f'arithmetic is {self.arithmetic!r}; it must be "block" or "float"')
+        if self.arithmetic == "block":
+            return
+        if self.wire not in ("auto", 32) or self.rounding != "nearest" or self.sparse:
+            raise ValueError('arithmetic="float" has no `wire` of fewer bits, `rounding` or `sparse`; leave them out')
+        if self.fallback == "gloo-exact":
+            raise ValueError(
+                'arithmetic="float" cannot go on over Gloo with the same bits, so fallback="gloo-exact" is not possible;'
+                ' use "gloo" or None'
+            )
 
 
 _FALLBACKS: Final[dict[str, object]] = {"": None, "none": None, "gloo": "gloo", "gloo-exact": "gloo-exact"}
@@ -89,12 +107,14 @@ def configure(
     sparse: Sparse | None = None,
     priority: int | None = None,
     aggregators: tuple[str, ...] | None = None,
+    arithmetic: Arithmetic | None = None,
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
     These options override SWITCHML_TORCH_FALLBACK (``gloo``, ``gloo-exact`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or
     ``0``), SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``), SWITCHML_TORCH_ROUNDING (``nearest`` or
-    ``stochastic``) and SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``); a group's `pg_options` override them.
+    ``stochastic``), SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``) and SWITCHML_TORCH_ARITHMETIC (``block`` or
+    ``float``); a group's `pg_options` override them.
 
     Args:
         fallback: see `Options`; unchanged if omitted.
@@ -105,6 +125,7 @@ def configure(
         sparse: see `Options`; unchanged if omitted.
         priority: see `Options`; unchanged if omitted.
         aggregators: see `Options`; unchanged if omitted.
+        arithmetic: see `Options`; unchanged if omitted.
 
     Returns:
         The options that are in effect now.
@@ -125,6 +146,7 @@ def configure(
         "sparse": sparse,
         "priority": priority,
         "aggregators": aggregators,
+        "arithmetic": arithmetic,
     }
     chosen |= {name: value for name, value in given.items() if value is not None}
     Options(**chosen)  # type: ignore[arg-type]
@@ -139,7 +161,9 @@ def current_options() -> Options:
         ValueError: an environment variable has an unknown value.
 
     """
+    arithmetics: dict[str, object] = {"": "block", **{name: name for name in ARITHMETICS}}
     options = Options(
+        arithmetic=_choice("SWITCHML_TORCH_ARITHMETIC", arithmetics),  # type: ignore[arg-type]
         fallback=_choice("SWITCHML_TORCH_FALLBACK", _FALLBACKS),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
         wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]

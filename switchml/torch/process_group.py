@@ -120,6 +120,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             store=dist.PrefixStore("network/", self._store).clone(),
             timeout=timeout,
             aggregators=self._options.aggregators,
+            arithmetic=self._options.arithmetic,
         )
         self._queue: NetworkQueue | None = None
         if size > 1:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
 from switchml.keyed_rows import Union, checked_keys, in_order_of_keys, placed
 from switchml.torch.collectives import Collective, Ranks
@@ -98,7 +99,9 @@ class SparseAllReduce(Collective):
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
         self._place(network.agree_on_keys(self._places, purpose, timeout))
-        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse="packets")
+        # Where the switch adds up floats, it needs the values of all ranks.
+        form: Sparse = False if self.options.arithmetic == "float" else "packets"
+        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=form)
         return self._part.start(network, timeout)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:

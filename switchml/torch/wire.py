@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 
 import torch
 
-from switchml.lanes import Codes
+from switchml.lanes import Arithmetic, Codes
 from switchml.torch.options import Options, current_options
 
 __all__ = ["MOST_RANKS_OF_16_BITS", "LaneArguments", "lane_arguments", "wire_bits"]
@@ -27,6 +27,7 @@ class LaneArguments(TypedDict, total=False):
     seed: int
     bound: int
     codes: Codes
+    arithmetic: Arithmetic
 
 
 def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = None) -> int:
@@ -49,6 +50,8 @@ def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = Non
     if not dtype.is_floating_point:
         return 32
     if options.wire == "auto":
+        if options.arithmetic == "float":
+            return 32
         return 16 if dtype in _HALVES and world_size <= MOST_RANKS_OF_16_BITS else 32
     return options.wire
 
@@ -57,6 +60,8 @@ def lane_arguments(dtype: torch.dtype, world_size: int, options: Options) -> Lan
     """Return the arguments for a sum of tensors of any dtype but float64."""
     if dtype == torch.int64:
         return {}
+    if options.arithmetic == "float" and dtype.is_floating_point:
+        return {"arithmetic": "float"}
     bits = wire_bits(dtype, world_size, options)
     if bits == 32 or not dtype.is_floating_point:
         return {"wire_bits": bits}

@@ -154,7 +154,8 @@ void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
     ticket.flags = input->ConsumeIntegralInRange<uint8_t>(0, 3);
     ticket.count =
         (ticket.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
-    ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? 1 : input->ConsumeIntegral<uint16_t>();
+    ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? input->ConsumeIntegralInRange<uint16_t>(1, 2)
+                                                                   : input->ConsumeIntegral<uint16_t>();
     ticket.check = input->ConsumeIntegral<uint32_t>();
     std::memset(process.contribution(index), input->ConsumeIntegral<uint8_t>(), kValues * sizeof(uint32_t));
   }

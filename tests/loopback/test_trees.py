@@ -11,12 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from controller_harness import wait_until
 from tree_fabric import DEADLINE, LOSSY, SLOTS, THREE_LEVELS, TWO_LEAVES, VALUES, Fabric, require_equal, running, sums
 
 import switchml
 from switchml.controller.errors import NoAgent
+from switchml.dataplane.floats import sum_digits
+
+Floats = npt.NDArray[np.float32]
 
 SURVIVES = Path(__file__).parents[1] / "fabric" / "workers" / "survives.py"
 
@@ -37,6 +41,32 @@ def test_bits_are_those_of_one_switch(racks: Fabric) -> None:
     for mine, theirs in zip(in_tree[0], on_one[0], strict=True):
         assert mine.tobytes() == theirs.tobytes()
     wait_until(lambda: racks.free_slots() == {SLOTS}, "the slots are free")
+
+
+def test_each_switch_rounds_sums_of_floats(racks: Fabric) -> None:
+    """A leaf rounds the sum of its ranks to float32, and the spine that of the leaves' sums."""
+    agents = ["l1", "l2", "l1", "l2", "l2"]
+
+    def contribution(rank: int) -> Floats:
+        random = np.random.default_rng(rank)
+        return (random.standard_normal(5000) * np.exp2(random.integers(-20, 20, 5000))).astype(np.float32)
+
+    def float_sum(comm: switchml.Communicator) -> Floats:
+        x = contribution(comm.rank)
+        comm.all_reduce(x, arithmetic="float")
+        return x
+
+    _, results = racks.run(agents, "floats", float_sum)
+    of_leaves = [
+        sum_digits(np.stack([contribution(rank) for rank, agent in enumerate(agents) if agent == leaf]))
+        for leaf in ("l1", "l2")
+    ]
+    for result in results:
+        assert result.tobytes() == sum_digits(np.stack(of_leaves)).tobytes()
+    exact = np.sum([contribution(rank).astype(np.float64) for rank in range(5)], axis=0)
+    rounding = sum(np.spacing(np.abs(of_leaf)) / 2 for of_leaf in of_leaves)
+    dropped = 7 * 2.0**-47 * np.abs(np.stack([contribution(rank) for rank in range(5)] + of_leaves)).max(axis=0)
+    assert (np.abs(results[0] - exact) <= np.spacing(np.abs(results[0])) / 2 + rounding + dropped).all()
 
 
 def test_spine_gets_one_contribution_of_each_leaf_and_chunk(racks: Fabric) -> None:

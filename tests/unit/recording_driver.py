@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from switchml.controller.drivers import Capabilities, Driver, JobTables, JobTraffic, PortLoss, SwitchContents
 from switchml.controller.errors import SwitchRefused
-from switchml.dataplane.constants import Verdict
+from switchml.dataplane.constants import Format, Verdict
 
 ALL_SLOTS = 1024
 
@@ -23,6 +23,7 @@ class RecordingDriver(Driver):
         self.values = values
         self.leaf = leaf
         self.slots = ALL_SLOTS
+        self.formats: frozenset[Format] = frozenset({Format.INT32})
         self.tables: JobTables | None = None  # those written last
         self.refused: set[str] = set()
         self.packets = 0  # of each verdict
@@ -30,7 +31,7 @@ class RecordingDriver(Driver):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(values_per_packet=self.values, slots=self.slots, leaf=self.leaf)
+        return Capabilities(values_per_packet=self.values, slots=self.slots, leaf=self.leaf, formats=self.formats)
 
     async def install_job(self, job: JobTables) -> None:
         self.tables = job

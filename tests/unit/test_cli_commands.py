@@ -79,6 +79,7 @@ def test_all_commands_are_there() -> None:
             "bench jobs",
             "bench kernels",
             "bench memory",
+            "bench rounding",
             "bench sparse",
         ),
         *("bench python", "bench simulate", "bench show"),

@@ -98,6 +98,11 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         ('[controller]\nlisten = "h:99999"', "not HOST:PORT"),
         ('[controller]\nlisten = "unix:c.sock"', "no absolute path"),
         (SWITCH.replace("soft", "bmv2") + "values_per_packet = 128", "compiled for 64 and 256"),
+        (SWITCH.replace("soft", "bmv2") + 'program = "other"', "those for bmv2 are switchml and switchml_floats"),
+        (
+            SWITCH.replace("soft", "bmv2") + 'program = "switchml_floats"\nvalues_per_packet = 256',
+            "the P4 program switchml_floats for bmv2 is compiled for 64",
+        ),
         ("[controller]\nport = 3", "unknown key 'port'; known are listen, store"),
         ('[[switches]]\nname = "s"', "target, address missing"),
         (SWITCH + "slots = true", "slots is True and must be of type int"),

@@ -184,11 +184,18 @@ def test_bmv2_has_one_program_for_each_number_of_values():
         bmv2 = SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)
         # A packet of 256 values would grow by more than BMv2 survives, from codes as well as from none.
         streamed = expected == 64
-        formats = frozenset(Format) if streamed else frozenset((Format.INT32,))
+        formats = frozenset(Format) - {Format.FLOAT32} if streamed else frozenset((Format.INT32,))
         capabilities = P4RuntimeDriver(bmv2.driver_settings).capabilities
         assert capabilities == Capabilities(
             expected, 2048, streamed=streamed, owned_results=True, leaf=True, formats=formats
         )
+
+
+def test_bmv2_has_a_program_that_adds_floats():
+    bmv2 = SwitchConfig(target="bmv2", program="switchml_floats", **CONFIG)
+    assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(
+        64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
+    )
 
 
 @pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])

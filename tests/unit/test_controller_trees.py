@@ -17,14 +17,14 @@ from switchml.controller.admission.trees import JobTree
 from switchml.controller.agents import AgentSession
 from switchml.controller.config import SwitchConfig
 from switchml.controller.controller import Controller
-from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
+from switchml.controller.errors import InvalidRequest, NoAgent, NoFloats, NoRoom, SwitchUnavailable
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, OnFailure, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.controller.version import VERSION
-from switchml.dataplane.constants import PROTOCOL_VERSION, TREE_NO_RANK
+from switchml.dataplane.constants import PROTOCOL_VERSION, TREE_NO_RANK, Format
 
 SLOTS = 64
 
@@ -120,8 +120,11 @@ class World:
         placement: Placement | None = None,
         aggregators: tuple[str, ...] = (),
         on_failure: OnFailure = OnFailure.SHRINK,
+        adds_floats: bool = False,
     ) -> Job:
-        request = JobRequest(workers, slots=slots, switch=switch, on_failure=on_failure, aggregators=aggregators)
+        request = JobRequest(
+            workers, "", slots, switch, on_failure, aggregators=aggregators, adds_floats=adds_floats
+        )
         return await self.controller.lifecycle.start(request, placement)
 
     def at(self, *agents: str) -> Placement:
@@ -412,3 +415,40 @@ async def test_restart_of_the_controller(tmp_path: Path, parents: dict[str, str]
         assert held.transition.task is not None
         held.transition.task.cancel()
     after.store.close()
+
+
+# ---- formats ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_asks_for_floats_is_refused_where_a_switch_does_not_add_them(world: World) -> None:
+    agents_of(world, ("l1", "l2"))
+    with pytest.raises(NoFloats, match=r"switch l[12] \(soft\) does not add floats; .* without --arithmetic float"):
+        await world.start(2, adds_floats=True)
+    world.drivers["l2"].formats = frozenset({Format.INT32, Format.FLOAT32})
+    assert set(tree(await world.start(2, adds_floats=True))) == {"l2"}  # which has one switch more, but can do it
+    world.drivers["l1"].formats = world.drivers["l2"].formats
+    with pytest.raises(NoFloats, match="switch spine"):
+        await world.start(2, placement=world.at("l1a", "l2a"), adds_floats=True)
+
+
+async def test_floats_need_every_switch_of_a_tree_and_codes_the_lowest(world: World) -> None:
+    agents_of(world, ("l1", "l2"))
+    for leaf in ("l1", "l2"):
+        world.drivers[leaf].formats = frozenset(Format)
+    await world.start(8)
+    assert set(world.assignments["l1a"][0].formats) == {Format.INT32, Format.NATURAL8, Format.DYNAMIC8}
+    world.drivers["spine"].formats = frozenset({Format.INT32, Format.FLOAT32})
+    await world.controller.lifecycle.stop(world.controller.jobs.live_jobs()[0].job)
+    await world.start(8)
+    assert set(world.assignments["l1a"][1].formats) == set(Format)
+
+
+@pytest.mark.parametrize("world", [({"s1": "", "s2": ""}, {})], indirect=True)
+async def test_floats_need_every_aggregator(world: World) -> None:
+    world.drivers["s1"].formats = frozenset(Format)
+    world.agent("a", "s1", address="10.0.0.20")
+    with pytest.raises(NoFloats, match="switch s2"):
+        await world.start(1, aggregators=("s1", "s2"), adds_floats=True)
+    world.drivers["s2"].formats = frozenset(Format)
+    await world.start(1, aggregators=("s1", "s2"), adds_floats=True)
+    assert Format.FLOAT32 in world.assignments["a"][0].formats

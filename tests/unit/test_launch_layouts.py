@@ -56,6 +56,8 @@ def test_the_target_may_stand_in_the_file_and_the_option_comes_first(tmp_path: P
         (FabricOptions(threads=2), "over UDP"),
         (FabricOptions(switch="soft", threads=2), "over UDP"),
         (FabricOptions(switch="bmv2", values=128), "compiled for 64 and 256"),
+        (FabricOptions(switch="bmv2", values=256, program="switchml_floats"), "compiled for 64$"),
+        (FabricOptions(switch="soft", program="switchml_floats"), "omit it, or give --switch bmv2"),
         (FabricOptions(switch="bmv2", slots=512), "the P4 program for bmv2 has 2048"),
         (FabricOptions(switch="bmv2", drop=0.1), "switchml-ctl switch loss"),
         (FabricOptions(racks=3, agents=2), "2 agents for 3 racks"),

@@ -53,6 +53,7 @@ def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) 
     texts = {"controller": "h:1", "run_dir": "/x", "job.switch": "leaf", "tls": "/certs"}
     texts["job.aggregators"] = "s1,s2"
     texts |= {"fabric.switch": "bmv2", "fabric.topology": "/t.yaml", "fabric.transport": "udp", "fabric.racks": "2"}
+    texts["fabric.program"] = "switchml_floats"
     texts |= {"fabric.leaf": "h1", "fabric.address": "10.0.0.1", "fabric.certificates": "/certs"}
     value = texts.get(key.name, "1")
     assert load(environment={key.variable: value, "XDG_CONFIG_HOME": str(tmp_path)}) is not None

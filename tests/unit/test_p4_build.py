@@ -154,13 +154,14 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     }, "one action for both directions"
     annotations = {a.name: a.body for a in tables["worker_table"].annotations}
     streamed = {"switchml_streamed": None} if variant.values <= 128 else {}
-    coded = {"switchml_formats": "natural8 , dynamic8"} if variant.values <= 170 else {}
+    formats = {"switchml": "natural8 , dynamic8", "switchml_floats": "float32"}.get(variant.name)
+    taken = {} if formats is None else {"switchml_formats": formats}
     of_all = {
         "switchml_values_per_packet": str(variant.values),
         "switchml_owned_results": None,
         "switchml_leaf": None,
     }
-    assert annotations == {**of_all, **streamed, **coded}
+    assert annotations == {**of_all, **streamed, **taken}
     counters = {counter.alias: counter.size for counter in schema.counters}
     assert counters == {"drop_counter": 32, "job_counter": 16 * PROTOCOL_MAX_JOBS}
     assert max(DropReason) < counters["drop_counter"]
@@ -171,10 +172,13 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
 
     registers = {r["preamble"]["alias"]: r for r in _registers(schema)}
     state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_filled", "slot_exponent", "slot_check", "slot_next"]
-    assert [*registers] == state + [f"lane_{i}" for i in range(variant.values)]
+    lanes = {f"lane_{i}": 32 for i in range(variant.values)}
+    if variant.name == "switchml_floats":
+        lanes |= {"slot_format": 8, **{f"float_{i}": 112 for i in range(variant.values)}}
+    assert [*registers] == [*state, *lanes]
     assert {r["size"] for r in registers.values()} == {4096}
     widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]
-    assert widths == [16, 32, 64, 1, 16, 32, 32] + [32] * variant.values
+    assert widths == [16, 32, 64, 1, 16, 32, 32, *lanes.values()]
 
 
 def _registers(schema: P4Schema) -> list[dict[str, Any]]:

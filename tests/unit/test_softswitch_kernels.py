@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
+from switchml.dataplane.floats import sum_digits
 from switchml.dataplane.softswitch._native import kernels
 
 AVAILABLE = kernels.instructions()
@@ -90,3 +91,36 @@ def test_what_does_not_fit_is_refused() -> None:
         kernels.sum_buffers("portable", [words], [], 16, kept=2)
     with pytest.raises(ValueError, match='no instructions called "mmx"'):
         kernels.add("mmx", words, words, 16)
+
+
+def any_floats(generator: np.random.Generator, ranks: int, lanes: int) -> npt.NDArray[np.float32]:
+    """Return numbers of all magnitudes, and some that cancel, are the same at all ranks, or are not finite."""
+    values = generator.integers(0, 2**32, (ranks, lanes), np.uint32).view(np.float32)
+    values[:, : lanes // 2] = generator.standard_normal((ranks, lanes // 2)) * np.exp2(
+        generator.integers(-30, 30, (ranks, lanes // 2))
+    )
+    values[::2, : lanes // 4] = -values[:1, : lanes // 4]
+    values[:, -8:] = generator.choice(np.array([0.0, -0.0, np.inf, 1e-45, -3e38], np.float32), (ranks, 8))
+    return values
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@examples
+@given(st.sampled_from([16, 64, 80, 256]), st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS), st.data(), seeds)
+def test_sum_floats(instructions: str, lanes: int, ranks: int, data: st.DataObject, seed: int) -> None:
+    values = any_floats(np.random.default_rng(seed), ranks, lanes)
+    sources = [wire_words(row.view(np.uint32)) for row in values]
+    result = wire_words(np.zeros(lanes, np.uint32))
+    kernels.sum_floats(instructions, sources, data.draw(st.integers(0, ranks), "in_buffers"), result)
+    np.testing.assert_array_equal(numbers_of(result), sum_digits(values).view(np.uint32))
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+def test_places_of_all_exponents(instructions: str) -> None:
+    """A number alone is its own sum, for every exponent."""
+    bits = np.arange(1, 255, dtype=np.uint32) << 23 | 0x2AAAAB
+    bits = np.append(bits, np.arange(1, 3, dtype=np.uint32))
+    result = wire_words(np.zeros_like(bits))
+    for in_buffers in (0, 1):
+        kernels.sum_floats(instructions, [wire_words(bits)], in_buffers, result)
+        np.testing.assert_array_equal(numbers_of(result), bits)

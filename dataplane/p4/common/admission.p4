@@ -42,11 +42,11 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
             (0, LENGTHS_WITH_VALUES, OF_THIS_VERSION, ANY_EXPONENT, WITH_VALUES, HALF_1): accept_packet();
             (0, LENGTHS_EMPTY, OF_THIS_VERSION, ANY_EXPONENT, EMPTY, HALF_0): accept_packet();
             (0, LENGTHS_EMPTY, OF_THIS_VERSION, ANY_EXPONENT, EMPTY, HALF_1): accept_packet();
-#if CAN_EXPAND_CODES
-            (0, LENGTHS_WITH_CODES, OF_THIS_VERSION_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_0): accept_packet();
-            (0, LENGTHS_WITH_CODES, OF_THIS_VERSION_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_1): accept_packet();
-            (0, LENGTHS_EMPTY, OF_THIS_VERSION_IN_CODES, ANY_EXPONENT, EMPTY, HALF_0): accept_packet();
-            (0, LENGTHS_EMPTY, OF_THIS_VERSION_IN_CODES, ANY_EXPONENT, EMPTY, HALF_1): accept_packet();
+#if TAKES_OTHERS
+            (0, LENGTHS_WITH_OTHERS, OF_THIS_VERSION_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, HALF_0): accept_packet();
+            (0, LENGTHS_WITH_OTHERS, OF_THIS_VERSION_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, HALF_1): accept_packet();
+            (0, LENGTHS_EMPTY, OF_THIS_VERSION_IN_OTHERS, ANY_EXPONENT, EMPTY, HALF_0): accept_packet();
+            (0, LENGTHS_EMPTY, OF_THIS_VERSION_IN_OTHERS, ANY_EXPONENT, EMPTY, HALF_1): accept_packet();
         }
         size = 8;
 #else

@@ -1,7 +1,8 @@
 // Processes an admitted packet once the state of its slot is known: the sums, and what happens to the packet. Each register
 // is accessed once.
 //
-// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotNext, SlotValues and JobCounter.
+// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotNext, SlotValues, JobCounter and, if it
+// adds floats, SlotFormat.
 #ifndef SWITCHML_AGGREGATION_P4
 #define SWITCHML_AGGREGATION_P4
 
@@ -89,11 +90,21 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotCheck() slot_check;
     SlotNext() slot_next;
     SlotValues() slot_values;
+#if CAN_ADD_FLOATS
+    SlotFormat() slot_format;
+#endif
 
     apply {
+#if CAN_ADD_FLOATS
+        slot_format.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+#endif
         slot_exponent.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_check.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_next.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+#if CAN_ADD_FLOATS
+        // The target adds floats when the verdict is known.
+        if (hdr.switchml.format != FORMAT_FLOAT32)
+#endif
         slot_values.apply(hdr.values, hdr.switchml.slot, meta.phase_predicate, meta.seen, meta.has_values,
                           meta.filled_before);
     }

@@ -48,17 +48,19 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
 #if CAN_EXPAND_CODES
             (_, UDP_LENGTH_CODES .. UDP_LENGTH_CODES, 0 .. (IPV4_LENGTH_CODES - 1), _, _, _, _, _, _, _, _):
                 reject(DROP_REASON_RUNT);
-            // Contributions with codes, in the same order as those with words.
-            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
-            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
-            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, HALF_0): find_nothing();
-            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, HALF_1): find_nothing();
-            (0, LENGTHS_WITH_CODES, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_HALF);
-            (0, LENGTHS_EMPTY, OURS_IN_CODES, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
-            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_LENGTH);
-            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
-            (0, _, _, OURS_IN_CODES, ANY_EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
-            (0, _, _, OURS_IN_CODES, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
+#endif
+#if TAKES_OTHERS
+            // Contributions of other formats, in the same order as those of integers.
+            (0, LENGTHS_WITH_OTHERS, OURS_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
+            (0, LENGTHS_WITH_OTHERS, OURS_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
+            (0, LENGTHS_EMPTY, OURS_IN_OTHERS, ANY_EXPONENT, EMPTY, HALF_0): find_nothing();
+            (0, LENGTHS_EMPTY, OURS_IN_OTHERS, ANY_EXPONENT, EMPTY, HALF_1): find_nothing();
+            (0, LENGTHS_WITH_OTHERS, OURS_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, LENGTHS_EMPTY, OURS_IN_OTHERS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, _, _, OURS_IN_OTHERS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS_IN_OTHERS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS_IN_OTHERS, ANY_EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
+            (0, _, _, OURS_IN_OTHERS, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
 #endif
             // Nothing is wrong.
             (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
@@ -86,6 +88,8 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
         }
 #if CAN_EXPAND_CODES
         size = 29;
+#elif TAKES_OTHERS
+        size = 28;
 #else
         size = 18;
 #endif

@@ -57,6 +57,8 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ing
 #endif
 #if CAN_EXPAND_CODES
     @switchml_formats(natural8, dynamic8)
+#elif CAN_ADD_FLOATS
+    @switchml_formats(float32)
 #endif
     @switchml_leaf
     table worker_table {

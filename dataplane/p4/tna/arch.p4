@@ -46,6 +46,9 @@ header bridged_metadata_t {
 // lanes begin in the stage after the one that has decided what they do; no stages are left.
 #define CAN_EXPAND_CODES 0
 
+// True if contributions may have floats.
+#define CAN_ADD_FLOATS 0
+
 // The parent's bit in a bitmap: the last one.
 const bitmap_t FINAL = 32w1 << 31;
 

@@ -26,8 +26,20 @@ const bit<32> WORKER_ENTRIES = 4096;
 // Whether a packet may grow in the switch. BMv2 exits if one grows by more than 512 bytes.
 #define CAN_GROW (4 * VALUES <= 512)
 
-// True if contributions may have codes (constants.toml, [format]), whose packets grow to words.
-#define CAN_EXPAND_CODES (3 * VALUES <= 512)
+// How floats are added: not at all, or in one of the ways of floats.py. Chosen as in -DFLOATS=FLOATS_DIGITS.
+#define FLOATS_NONE 0
+#define FLOATS_DIGITS 1
+#define FLOATS_FULL 2
+#define FLOATS_A 3
+#ifndef FLOATS
+#define FLOATS FLOATS_NONE
+#endif
+
+// True if contributions may have floats (constants.toml, [format]).
+#define CAN_ADD_FLOATS (FLOATS != FLOATS_NONE)
+
+// True if contributions may have codes, whose packets grow to words. A pipeline for floats has none.
+#define CAN_EXPAND_CODES (!CAN_ADD_FLOATS && 3 * VALUES <= 512)
 
 // Whether some copies of a RESULT can leave without its values.
 #define CAN_REMOVE_VALUES 1

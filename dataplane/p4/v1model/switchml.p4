@@ -12,6 +12,10 @@
 #include "slot_check.p4"
 #include "slot_next.p4"
 #include "slot_values.p4"
+#if CAN_ADD_FLOATS
+#include "slot_floats.p4"
+#include "slot_format.p4"
+#endif
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
 #include "owners_values.p4"
@@ -35,6 +39,9 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     CodeExpansion() code_expansion;
     PacketProcessing() packet_processing;
     ResultFormat() result_format;
+#if CAN_ADD_FLOATS
+    SlotFloats() slot_floats;
+#endif
     DropCounter() drop_counter_of_ingress;
 
     apply {
@@ -44,6 +51,11 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             packet_processing.apply(hdr, meta, standard_metadata.ingress_port,
                                     (bit<1>)(standard_metadata.parser_error != error.NoError));
             result_format.apply(hdr);
+#if CAN_ADD_FLOATS
+            if (hdr.switchml.format == FORMAT_FLOAT32) {
+                slot_floats.apply(hdr.values, hdr.switchml.slot, meta);
+            }
+#endif
         }
 
         if (meta.reason != DROP_REASON_NONE) {

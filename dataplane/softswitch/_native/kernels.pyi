@@ -35,3 +35,14 @@ def sum_buffers(
     """
     Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks of `block` words.
     """
+
+def sum_floats(
+    instructions: str,
+    sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
+    in_buffers: int,
+    result: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """
+    Set `result` to the sums of float32 words: the last `in_buffers` sources are added up in one pass, as are
+    those that ranks share with the switch, and the others before, one after the other.
+    """

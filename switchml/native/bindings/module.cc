@@ -95,7 +95,7 @@ Form checked_form(uint32_t form) {
 }
 
 Format checked_format(uint32_t format) {
-  if (format != static_cast<uint32_t>(Format::int32) && !switchml::wire::is_coded(format)) {
+  if (!switchml::wire::is_known(format)) {
     throw std::invalid_argument("no values of a call have format " + std::to_string(format));
   }
   return static_cast<Format>(format);
@@ -251,6 +251,7 @@ NB_MODULE(_native, module) {
   module.attr("DIVISION_SCATTER") = static_cast<int>(Division::scatter);
   module.attr("DIVISION_GATHER") = static_cast<int>(Division::gather);
   module.attr("FORMAT_INT32") = static_cast<int>(Format::int32);
+  module.attr("FORMAT_FLOAT32") = static_cast<int>(Format::float32);
   module.attr("FORMAT_NATURAL8") = static_cast<int>(Format::natural8);
   module.attr("FORMAT_DYNAMIC8") = static_cast<int>(Format::dynamic8);
   module.attr("FORM_DENSE") = static_cast<int>(Form::dense);

@@ -13,7 +13,7 @@ struct Lanes {
   bool stochastic = false;  // the rounding of floating-point numbers; with the next two, which choose its numbers
   uint64_t seed = 0;
   uint64_t sequence = 0;                      // of the call
-  wire::Format format = wire::Format::int32;  // of contributions; codes (codes.h) are for lanes of 32 bits
+  wire::Format format = wire::Format::int32;  // of contributions; others than int32 are for lanes of 32 bits
 };
 
 // Floating-point numbers with a common exponent in narrow lanes. The phases are those of BlockFloat. With N ranks, a

@@ -7,6 +7,7 @@
 #include "switchml/native/codecs/agreed.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/codes.h"
+#include "switchml/native/codecs/floats.h"
 #include "switchml/native/codecs/limbs.h"
 #include "switchml/native/codecs/sample.h"
 #include "switchml/native/codecs/sparse.h"
@@ -115,17 +116,31 @@ void require_lanes(const Lanes& lanes, uint32_t world_size) {
   }
 }
 
-// Only floating-point numbers have codes, and the blocks of a sparse call have none.
-void require_codes(CallKind kind, const Lanes& lanes, Form form, const channel::Geometry& geometry) {
+// Only floating-point numbers have another format than int32, and the blocks of a sparse call have none.
+void require_format(CallKind kind, const Lanes& lanes, Form form, const channel::Geometry& geometry) {
   if (lanes.format == wire::Format::int32) {
     return;
   }
+  const std::string format = std::to_string(static_cast<unsigned>(lanes.format));
   if (!has_floats(kind) || lanes.bits != Codec::kWordBits || form != Form::dense) {
-    throw std::invalid_argument("calls of this kind have no codes");
+    throw std::invalid_argument("calls of this kind have no values of format " + format);
   }
   if ((geometry.formats >> static_cast<unsigned>(lanes.format) & 1U) == 0) {
-    throw std::invalid_argument("the switches of this job do not take codes of format " +
-                                std::to_string(static_cast<unsigned>(lanes.format)));
+    throw std::invalid_argument("the switches of this job do not take values of format " + format);
+  }
+}
+
+// Returns the codec for floating-point numbers that the switch adds up as such.
+std::unique_ptr<Codec> make_float_words(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry) {
+  switch (kind) {
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+      return std::make_unique<FloatWords<kernels::Float16>>(arrays, kind == CallKind::float16_average, geometry);
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return std::make_unique<FloatWords<kernels::BFloat16>>(arrays, kind == CallKind::bfloat16_average, geometry);
+    default:
+      return std::make_unique<FloatWords<float>>(arrays, kind == CallKind::float32_average, geometry);
   }
 }
 
@@ -175,9 +190,12 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
                                   const channel::Geometry& geometry, const Lanes& lanes, Form form) {
   require_division(kind, arrays, geometry.world_size);
   require_lanes(lanes, geometry.world_size);
-  require_codes(kind, lanes, form, geometry);
+  require_format(kind, lanes, form, geometry);
   if (arrays.elements == 0 || kind == CallKind::barrier) {
     return std::make_unique<NoValues>(geometry);
+  }
+  if (lanes.format == wire::Format::float32) {
+    return make_float_words(kind, arrays, geometry);
   }
   if (kind == CallKind::int64_sum) {
     return std::make_unique<LongIntegers>(arrays, geometry);

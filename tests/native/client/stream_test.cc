@@ -613,6 +613,17 @@ TEST(Stream, FindsARankThatHasAgreedOnOtherBlocks) {
   }
 }
 
+TEST(Stream, FindsSumsInAnotherFormat) {
+  Job job(2);
+  std::vector<std::vector<int32_t>> values(2, std::vector<int32_t>(3 * kValues, 1));
+  for (size_t rank = 0; rank < 2; ++rank) job.ranks[rank]->call(CallKind::int32_sum, &values[rank], 7);
+  job.fault = [](uint32_t number, size_t rank, channel::Ticket* result) {
+    if (number == 1 && rank == Job::kAllRanks) result->format = static_cast<uint16_t>(wire::Format::float32);
+  };
+  job.run();
+  expect_failure(job, 1, 0);
+}
+
 TEST(Stream, FindsAColumnThatEndsTooEarly) {
   for (uint32_t changed = 0; changed < kSlots; ++changed) {
     Job job(3);

@@ -14,6 +14,7 @@
 #include "dataplane/softswitch/native/shared_memory/sum_queue.h"
 #include "native/channel/channel.h"
 #include "native/channel/shared_memory.h"
+#include "native/kernels/half.h"
 #include "native/wire/wire.h"
 
 namespace switchml::soft {
@@ -26,15 +27,31 @@ constexpr uint8_t kRanks = 3;
 constexpr uint64_t kEveryone = (1U << kRanks) - 1;
 constexpr size_t kHalf = size_t{2} * (kSlotBase + 1);  // of the job's second pool index
 
-// Big-endian words first, first + 1, ...
+// The format of all values of a test. Every number of these tests, and every sum, is a whole float32, too.
+wire::Format format = wire::Format::int32;
+
+uint32_t word_of(uint32_t number) {
+  return format == wire::Format::float32 ? kernels::bits_of(static_cast<float>(number)) : number;
+}
+
+uint64_t number_of(uint64_t word) {
+  return format == wire::Format::float32 ? static_cast<uint64_t>(kernels::float_of(static_cast<uint32_t>(word))) : word;
+}
+
+// Big-endian words of the numbers first, first + 1, ...
 std::vector<uint8_t> words(uint32_t first) {
   std::vector<uint8_t> bytes(kValues * sizeof(uint32_t));
-  for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], first + lane);
+  for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], word_of(first + lane));
   return bytes;
 }
 
-uint32_t memory_word(const SlotStore& store, size_t lane = 0, size_t half = kHalf) {
-  return wire::load32(store.values(half) + lane * sizeof(uint32_t));
+uint64_t sum_of(const SlotStore& store, size_t lane = 0) { return number_of(store.word(kHalf, lane)); }
+
+// The values of the slot's memory; a sum of floats that has not been rounded yet is not among them.
+uint64_t memory_word(const SlotStore& store, size_t lane = 0, size_t half = kHalf) {
+  const HalfState& state = store.state(half);
+  const bool is_apart = format == wire::Format::float32 && uses_memory(state.values) && !state.rounded;
+  return number_of(is_apart ? store.word(half, lane) : wire::load32(store.values(half) + lane * sizeof(uint32_t)));
 }
 
 void add_packet(SlotStore* store, uint32_t first, size_t half = kHalf) {
@@ -48,14 +65,14 @@ void add_packet(SlotStore* store, uint32_t first, size_t half = kHalf) {
 
 class PacketStore : public testing::Test {
  protected:
-  PacketStore() { store_.begin(kHalf); }
+  PacketStore() { store_.begin(kHalf, wire::Format::int32); }
 
   PacketSlotStore store_{kSlotBase + kSlots, kValues};
 };
 
 TEST_F(PacketStore, FirstValuesOfAPhaseOverwrite) {
   add_packet(&store_, 1000);
-  store_.begin(kHalf);
+  store_.begin(kHalf, wire::Format::int32);
   EXPECT_FALSE(store_.state(kHalf).filled());
   add_packet(&store_, 5);
   EXPECT_TRUE(store_.state(kHalf).filled());
@@ -71,7 +88,7 @@ TEST_F(PacketStore, LaterValuesAreAddedModulo32Bits) {
 }
 
 TEST_F(PacketStore, HalvesAreApart) {
-  store_.begin(kHalf + 1);
+  store_.begin(kHalf + 1, wire::Format::int32);
   add_packet(&store_, 10);
   add_packet(&store_, 20, kHalf + 1);
   EXPECT_EQ(store_.word(kHalf, 0), 10U);
@@ -111,6 +128,63 @@ TEST_F(PacketStore, ClearedFilledRegisterLetsTheNextValuesOverwrite) {
   EXPECT_EQ(store_.word(kHalf, 0), 5U);
 }
 
+// ---- floats in packets ----
+
+void add_floats(SlotStore* store, float number) {
+  std::vector<uint8_t> bytes(kValues * sizeof(uint32_t));
+  for (size_t lane = 0; lane < kValues; ++lane)
+    wire::store32(&bytes[lane * sizeof(uint32_t)], kernels::bits_of(number));
+  Values values;
+  values.words = bytes.data();
+  store->add(kHalf, values);
+}
+
+float first_float(const SlotStore& store) { return kernels::float_of(wire::load32(store.values(kHalf))); }
+
+class FloatStore : public testing::Test {
+ protected:
+  FloatStore() { store_.begin(kHalf, wire::Format::float32); }
+
+  PacketSlotStore store_{kSlotBase + kSlots, kValues};
+};
+
+TEST_F(FloatStore, SumIsRoundedWithTheLastPacket) {
+  add_floats(&store_, 1.0F);
+  add_floats(&store_, 0x1p-24F);
+  add_floats(&store_, 0x1p-40F);  // too small alone, and with the one before more than half a unit
+  EXPECT_EQ(store_.word(kHalf, 0), kernels::bits_of(1.0F + 0x1p-23F));
+  ASSERT_TRUE(store_.complete(kHalf, {}, {}, kEveryone));
+  EXPECT_EQ(first_float(store_), 1.0F + 0x1p-23F);
+}
+
+TEST_F(FloatStore, FirstValuesOfAPhaseOverwrite) {
+  add_floats(&store_, 1000.0F);
+  store_.begin(kHalf, wire::Format::float32);
+  EXPECT_FALSE(store_.state(kHalf).filled());
+  add_floats(&store_, 5.0F);
+  store_.settle(kHalf);
+  EXPECT_EQ(first_float(store_), 5.0F);
+}
+
+TEST_F(FloatStore, ValuesAfterTheSumAreAddedToTheRoundedSum) {
+  add_floats(&store_, 1.0F);
+  ASSERT_TRUE(store_.complete(kHalf, {}, {}, kEveryone));
+  add_floats(&store_, 2.0F);
+  ASSERT_TRUE(store_.complete(kHalf, {}, {}, kEveryone));
+  EXPECT_EQ(first_float(store_), 3.0F);
+}
+
+// A phase has the format of its first contribution. If a rank brings values in another one, the check does not hold;
+// and whatever the sum is, no number of an earlier phase is part of it.
+TEST_F(FloatStore, IntegersInAPhaseOfFloatsAreFloats) {
+  store_.begin(kHalf, wire::Format::int32);
+  add_packet(&store_, 77);
+  store_.begin(kHalf, wire::Format::float32);
+  add_packet(&store_, 0);
+  store_.settle(kHalf);
+  EXPECT_EQ(store_.word(kHalf, 0), 0U);
+}
+
 TEST(SlotMemory, ImpossibleSizesAreRefused) {
   EXPECT_THROW(PacketSlotStore(0, 1), std::invalid_argument);
   EXPECT_THROW(PacketSlotStore(1, 0), std::invalid_argument);
@@ -136,14 +210,21 @@ struct Ranks {
     const std::vector<uint8_t> bytes = words(first);
     std::memcpy(job.contribution(rank, half / 2), bytes.data(), bytes.size());
   }
-  uint32_t word(uint8_t rank, size_t lane = 0, size_t half = kHalf) const {
-    return wire::load32(job.contribution(rank, half / 2) + lane * sizeof(uint32_t));
+  uint64_t word(uint8_t rank, size_t lane = 0, size_t half = kHalf) const {
+    return number_of(wire::load32(job.contribution(rank, half / 2) + lane * sizeof(uint32_t)));
   }
 };
 
-class SharedStore : public testing::Test {
+// Its parameter is the format of the values.
+class SharedStore : public testing::TestWithParam<wire::Format> {
  protected:
-  SharedStore() { store_.begin(kHalf); }
+  SharedStore() {
+    format = GetParam();
+    begin();
+  }
+  ~SharedStore() override { format = wire::Format::int32; }
+
+  void begin(size_t half = kHalf) { store_.begin(half, format); }
 
   void add(Ranks* ranks, uint8_t rank, uint32_t first, size_t half = kHalf) {
     ranks->write(rank, first, half);
@@ -190,11 +271,11 @@ class SharedStore : public testing::Test {
   Ranks ranks_;
 };
 
-TEST_F(SharedStore, BuffersAreSummedWhereTheyAre) {
+TEST_P(SharedStore, BuffersAreSummedWhereTheyAre) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 100U * (rank + 1U));
   EXPECT_EQ(state(), SlotValues::in_buffers);
-  EXPECT_EQ(store_.word(kHalf, 1), 603U);  // before the sum is made
-  EXPECT_EQ(ranks_.word(0), 100U);         // no values were moved
+  EXPECT_EQ(sum_of(store_, 1), 603U);  // before the sum is made
+  EXPECT_EQ(ranks_.word(0), 100U);     // no values were moved
   ASSERT_FALSE(complete(&ranks_, 2));
   EXPECT_EQ(state(), SlotValues::summing);
   const Completion* completion = store_.finish(run());
@@ -203,12 +284,12 @@ TEST_F(SharedStore, BuffersAreSummedWhereTheyAre) {
   EXPECT_EQ(ranks_.job.result(kHalf).ranks, kEveryone);
   EXPECT_EQ(state(), SlotValues::in_results);
   for (uint8_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ranks_.word(rank, 1), 603U);
-  EXPECT_EQ(store_.word(kHalf, 1), 603U);
+  EXPECT_EQ(sum_of(store_, 1), 603U);
 }
 
-TEST_F(SharedStore, OnlyTheOwnersBufferGetsTheSum) {
+TEST_P(SharedStore, OnlyTheOwnersBufferGetsTheSum) {
   for (uint8_t owner = 0; owner < kRanks; ++owner) {
-    store_.begin(kHalf);
+    begin();
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       add(&ranks_, rank, 100U * (rank + 1U));
       store_.state(kHalf).bitmap |= uint64_t{1} << rank;
@@ -221,12 +302,12 @@ TEST_F(SharedStore, OnlyTheOwnersBufferGetsTheSum) {
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_EQ(ranks_.word(rank, 1), rank == owner ? 603U : 100U * (rank + 1U) + 1U) << int{rank};
     }
-    EXPECT_EQ(store_.word(kHalf, 1), 603U);
+    EXPECT_EQ(sum_of(store_, 1), 603U);
     EXPECT_EQ(memory_word(store_), 0U);
   }
 }
 
-TEST_F(SharedStore, OwnerThatBringsNoValuesGetsTheSumInItsBuffer) {
+TEST_P(SharedStore, OwnerThatBringsNoValuesGetsTheSumInItsBuffer) {
   add(&ranks_, 0, 10);
   add(&ranks_, 1, 100);
   ranks_.write(2, 0xDEAD);
@@ -238,7 +319,7 @@ TEST_F(SharedStore, OwnerThatBringsNoValuesGetsTheSumInItsBuffer) {
   EXPECT_EQ(ranks_.word(2), 110U);
 }
 
-TEST_F(SharedStore, OwnerThatSendsPacketsGetsTheSumFromTheSlot) {
+TEST_P(SharedStore, OwnerThatSendsPacketsGetsTheSumFromTheSlot) {
   add(&ranks_, 0, 10);
   add_packet(&store_, 1);
   add(&ranks_, 2, 100);
@@ -252,7 +333,7 @@ TEST_F(SharedStore, OwnerThatSendsPacketsGetsTheSumFromTheSlot) {
   EXPECT_EQ(memory_word(store_), 111U);
 }
 
-TEST_F(SharedStore, OwnerThatLeavesDuringTheSumLeavesItToTheSlot) {
+TEST_P(SharedStore, OwnerThatLeavesDuringTheSumLeavesItToTheSlot) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
   ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::first + 1));
   const SumTask made = run();
@@ -264,7 +345,7 @@ TEST_F(SharedStore, OwnerThatLeavesDuringTheSumLeavesItToTheSlot) {
   EXPECT_EQ(memory_word(store_), 30U);
 }
 
-TEST_F(SharedStore, OwnerThatNoRankIsLeavesTheSumToTheSlot) {
+TEST_P(SharedStore, OwnerThatNoRankIsLeavesTheSumToTheSlot) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
   ASSERT_FALSE(complete(&ranks_, 2, kEveryone, 0xFF));
   ASSERT_NE(store_.finish(run()), nullptr);
@@ -273,12 +354,12 @@ TEST_F(SharedStore, OwnerThatNoRankIsLeavesTheSumToTheSlot) {
   EXPECT_EQ(memory_word(store_), 30U);
 }
 
-TEST_F(SharedStore, PacketsAndBuffersMakeOneSum) {
+TEST_P(SharedStore, PacketsAndBuffersMakeOneSum) {
   add(&ranks_, 0, 10);
   add_packet(&store_, 1);
   add(&ranks_, 2, 100);
   EXPECT_EQ(state(), SlotValues::in_both);
-  EXPECT_EQ(store_.word(kHalf, 0), 111U);
+  EXPECT_EQ(sum_of(store_), 111U);
   ASSERT_FALSE(complete(&ranks_, 2));
   ASSERT_NE(store_.finish(run()), nullptr);
   EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0b101U);
@@ -287,7 +368,7 @@ TEST_F(SharedStore, PacketsAndBuffersMakeOneSum) {
   EXPECT_EQ(memory_word(store_), 111U);  // for the rank that sends packets
 }
 
-TEST_F(SharedStore, SumIsInTheSlotWhereThePacketCameLast) {
+TEST_P(SharedStore, SumIsInTheSlotWhereThePacketCameLast) {
   add(&ranks_, 0, 10);
   add(&ranks_, 1, 100);
   add_packet(&store_, 1);
@@ -300,16 +381,17 @@ TEST_F(SharedStore, SumIsInTheSlotWhereThePacketCameLast) {
   EXPECT_EQ(memory_word(store_), 111U);
 }
 
-TEST_F(SharedStore, RankWithoutValuesGetsTheSumInItsBuffer) {
+TEST_P(SharedStore, RankWithoutValuesGetsTheSumInItsBuffer) {
   add_packet(&store_, 7);
-  store_.begin(kHalf);
+  store_.settle(kHalf);
+  begin();
   ranks_.write(2, 0xDEAD);
   add(&ranks_, 0, 10);
   lend(&ranks_, 2);
   add(&ranks_, 1, 20);
   EXPECT_EQ(store_.sources(kHalf), 0b011U);
   EXPECT_EQ(store_.lent(kHalf), kEveryone);
-  EXPECT_EQ(store_.word(kHalf, 0), 30U);
+  EXPECT_EQ(sum_of(store_), 30U);
   ASSERT_FALSE(complete(&ranks_, 1));
   EXPECT_EQ(state(), SlotValues::summing);
   EXPECT_EQ(store_.lent(kHalf), kEveryone);  // until it is finished
@@ -317,13 +399,13 @@ TEST_F(SharedStore, RankWithoutValuesGetsTheSumInItsBuffer) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ranks_.word(rank, 1), 32U) << int{rank};
   EXPECT_EQ(ranks_.job.result(kHalf).ranks, kEveryone);
   EXPECT_EQ(memory_word(store_), 7U);  // unchanged
-  EXPECT_EQ(store_.word(kHalf, 0), 30U);
+  EXPECT_EQ(sum_of(store_), 30U);
   EXPECT_EQ(store_.lent(kHalf), 0U);
 }
 
-TEST_F(SharedStore, ValuesOfOneRankAreCopiedToTheOthers) {
+TEST_P(SharedStore, ValuesOfOneRankAreCopiedToTheOthers) {
   for (uint8_t owner = 0; owner < kRanks; ++owner) {
-    store_.begin(kHalf);
+    begin();
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       if (rank == owner) {
         add(&ranks_, rank, 10U * (owner + 1U));
@@ -340,7 +422,7 @@ TEST_F(SharedStore, ValuesOfOneRankAreCopiedToTheOthers) {
   }
 }
 
-TEST_F(SharedStore, ValuesOfAPacketAreCopiedToLentBuffers) {
+TEST_P(SharedStore, ValuesOfAPacketAreCopiedToLentBuffers) {
   lend(&ranks_, 0);
   add_packet(&store_, 40);
   lend(&ranks_, 2);
@@ -354,9 +436,9 @@ TEST_F(SharedStore, ValuesOfAPacketAreCopiedToLentBuffers) {
   EXPECT_EQ(memory_word(store_, 1), 41U);
 }
 
-TEST_F(SharedStore, RankThatSendsPacketsWithoutValuesGetsTheSumFromTheSlot) {
+TEST_P(SharedStore, RankThatSendsPacketsWithoutValuesGetsTheSumFromTheSlot) {
   add_packet(&store_, 0xDEAD);
-  store_.begin(kHalf);
+  begin();
   store_.lend(kHalf, {});
   lend(&ranks_, 0);
   add(&ranks_, 1, 20);
@@ -368,7 +450,7 @@ TEST_F(SharedStore, RankThatSendsPacketsWithoutValuesGetsTheSumFromTheSlot) {
   EXPECT_EQ(ranks_.word(0), 20U);
 }
 
-TEST_F(SharedStore, PacketThatComesLastLeavesLentBuffersAlone) {
+TEST_P(SharedStore, PacketThatComesLastLeavesLentBuffersAlone) {
   add(&ranks_, 0, 10);
   ranks_.write(1, 0xDEAD);
   lend(&ranks_, 1);
@@ -379,7 +461,7 @@ TEST_F(SharedStore, PacketThatComesLastLeavesLentBuffersAlone) {
   EXPECT_EQ(ranks_.word(1), 0xDEADU);  // the result is copied there when it is sent
 }
 
-TEST_F(SharedStore, ResultWithoutValuesGivesTheBuffersBack) {
+TEST_P(SharedStore, ResultWithoutValuesGivesTheBuffersBack) {
   lend(&ranks_, 0);
   lend(&ranks_, 1);
   EXPECT_TRUE(complete(&ranks_, 1, 0b011));
@@ -396,7 +478,7 @@ TEST_F(SharedStore, ResultWithoutValuesGivesTheBuffersBack) {
   EXPECT_EQ(memory_word(store_), 5U);
 }
 
-TEST_F(SharedStore, NoBufferIsLentAfterTheFirstResultOfAPhase) {
+TEST_P(SharedStore, NoBufferIsLentAfterTheFirstResultOfAPhase) {
   add_packet(&store_, 10);
   EXPECT_TRUE(complete_by_packet(0b001));
   lend(&ranks_, 1);  // may be sent that result, which is for all ranks
@@ -404,15 +486,15 @@ TEST_F(SharedStore, NoBufferIsLentAfterTheFirstResultOfAPhase) {
   EXPECT_EQ(store_.lent(kHalf), 0U);
   EXPECT_EQ(store_.sources(kHalf), 0U);
   EXPECT_EQ(memory_word(store_), 15U);
-  store_.begin(kHalf);
+  begin();
   lend(&ranks_, 1);
   EXPECT_EQ(store_.lent(kHalf), 0b010U);
 }
 
-TEST_F(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
+TEST_P(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
-  store_.resend(kHalf, 0b010);  // its entry lacks the rank that all others wait for
+  store_.resend(kHalf, 0b010, true);  // its entry lacks the rank that all others wait for
   EXPECT_EQ(memory_word(store_), 10U);
   ranks_.write(0, 0xDEAD);
   ranks_.write(1, 0xDEAD);
@@ -424,23 +506,38 @@ TEST_F(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
   EXPECT_EQ(memory_word(store_), 15U);
 }
 
-TEST_F(SharedStore, SumIsCopiedOnlyForARankThatDoesNotHaveIt) {
+TEST_P(SharedStore, RankThatDoesNotReadTheResultHasItsBufferBack) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 20);
+  store_.resend(kHalf, 0b010, false);
+  EXPECT_EQ(store_.lent(kHalf), 0b001U);
+  ranks_.write(1, 0xDEAD);
+  add(&ranks_, 2, 5);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.word(0), 35U);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);
+}
+
+TEST_P(SharedStore, SumIsCopiedOnlyForARankThatDoesNotHaveIt) {
   add_packet(&store_, 7);
-  store_.begin(kHalf);
+  store_.settle(kHalf);
+  begin();
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
   ASSERT_FALSE(complete(&ranks_, 1, 0b011));
   ASSERT_NE(store_.finish(run()), nullptr);
-  store_.resend(kHalf, 0b010);
+  store_.resend(kHalf, 0b010, true);
   EXPECT_EQ(state(), SlotValues::in_results);
   EXPECT_EQ(memory_word(store_), 7U);
-  store_.resend(kHalf, 0b100);
+  store_.resend(kHalf, 0b100, true);
   EXPECT_EQ(memory_word(store_), 10U);
 }
 
-TEST_F(SharedStore, BufferThatComesTooLateIsNotWrittenTo) {
+TEST_P(SharedStore, BufferThatComesTooLateIsNotWrittenTo) {
   add_packet(&store_, 7);
-  store_.begin(kHalf);
+  store_.settle(kHalf);
+  begin();
   add(&ranks_, 0, 10);
   store_.state(kHalf).bitmap = 0b001;
   ASSERT_FALSE(complete(&ranks_, 0, 0b001));
@@ -454,9 +551,10 @@ TEST_F(SharedStore, BufferThatComesTooLateIsNotWrittenTo) {
   EXPECT_EQ(memory_word(store_), 10U);  // from where its result is copied
 }
 
-TEST_F(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
+TEST_P(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
   add_packet(&store_, 7);
-  store_.begin(kHalf);
+  store_.settle(kHalf);
+  begin();
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   ASSERT_FALSE(complete(&ranks_, 2));
   ASSERT_NE(store_.finish(run()), nullptr);
@@ -466,24 +564,24 @@ TEST_F(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
   EXPECT_EQ(state(), SlotValues::in_memory);
 }
 
-TEST_F(SharedStore, NextPhaseMakesAnUnfinishedSumWorthless) {
+TEST_P(SharedStore, NextPhaseMakesAnUnfinishedSumWorthless) {
   add(&ranks_, 0, 10);
   ASSERT_FALSE(complete(&ranks_, 0, 1));
   const SumTask task = run();
-  store_.begin(kHalf);
+  begin();
   EXPECT_EQ(store_.finish(task), nullptr);
   EXPECT_EQ(state(), SlotValues::none);
 }
 
-TEST_F(SharedStore, NextPhaseGivesAllBuffersBack) {
+TEST_P(SharedStore, NextPhaseGivesAllBuffersBack) {
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
-  store_.begin(kHalf);
+  begin();
   EXPECT_EQ(store_.sources(kHalf), 0U);
   EXPECT_EQ(store_.lent(kHalf), 0U);
 }
 
-TEST_F(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
+TEST_P(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   const uint32_t check = store_.state(kHalf).check;
   ASSERT_FALSE(complete(&ranks_, 2));
@@ -495,7 +593,7 @@ TEST_F(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
   EXPECT_EQ(memory_word(store_), 5U);
 }
 
-TEST_F(SharedStore, ValuesAfterTheSumSpoilTheCheck) {
+TEST_P(SharedStore, ValuesAfterTheSumSpoilTheCheck) {
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
   ASSERT_FALSE(complete(&ranks_, 1, 0b011));
@@ -510,28 +608,28 @@ TEST_F(SharedStore, ValuesAfterTheSumSpoilTheCheck) {
   EXPECT_EQ(ranks_.word(1), 10U);
 }
 
-TEST_F(SharedStore, SecondCompletionOfAPhaseMakesNoSecondSum) {
+TEST_P(SharedStore, SecondCompletionOfAPhaseMakesNoSecondSum) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   ASSERT_FALSE(complete(&ranks_, 2));
   EXPECT_FALSE(complete(&ranks_, 1));
   EXPECT_NE(store_.finish(run()), nullptr);
 }
 
-TEST_F(SharedStore, LeavingRankLeavesItsValuesBehind) {
+TEST_P(SharedStore, LeavingRankLeavesItsValuesBehind) {
   add(&ranks_, 0, 10);
   add(&ranks_, 1, 200);
   store_.take_over(ranks_.job, 1);
   ranks_.write(1, 9999);  // its memory is no longer the switch's
   EXPECT_EQ(store_.sources(kHalf), 1U);
   EXPECT_EQ(store_.lent(kHalf), 1U);
-  EXPECT_EQ(store_.word(kHalf, 0), 210U);
+  EXPECT_EQ(sum_of(store_), 210U);
   ASSERT_FALSE(complete(&ranks_, 0, 0b11));
   ASSERT_NE(store_.finish(run()), nullptr);
   EXPECT_EQ(ranks_.job.result(kHalf).ranks, 1U);
   EXPECT_EQ(ranks_.word(0), 210U);
 }
 
-TEST_F(SharedStore, RanksThatLeaveBeforeTheirSumIsFinishedLeaveTheSumBehind) {
+TEST_P(SharedStore, RanksThatLeaveBeforeTheirSumIsFinishedLeaveTheSumBehind) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   ASSERT_FALSE(complete(&ranks_, 2));
   const SumTask task = run();
@@ -542,7 +640,7 @@ TEST_F(SharedStore, RanksThatLeaveBeforeTheirSumIsFinishedLeaveTheSumBehind) {
   EXPECT_EQ(memory_word(store_), 3U);
 }
 
-TEST_F(SharedStore, RanksWithoutValuesThatLeaveGetNoSum) {
+TEST_P(SharedStore, RanksWithoutValuesThatLeaveGetNoSum) {
   add(&ranks_, 0, 10);
   lend(&ranks_, 1);
   lend(&ranks_, 2);
@@ -558,7 +656,7 @@ TEST_F(SharedStore, RanksWithoutValuesThatLeaveGetNoSum) {
   EXPECT_EQ(ranks_.word(2), 10U);
 }
 
-TEST_F(SharedStore, JobWhoseRanksBroughtNoValuesIsForgotten) {
+TEST_P(SharedStore, JobWhoseRanksBroughtNoValuesIsForgotten) {
   lend(&ranks_, 0);
   store_.take_over(ranks_.job, 0);
   store_.forget(ranks_.job);
@@ -566,7 +664,7 @@ TEST_F(SharedStore, JobWhoseRanksBroughtNoValuesIsForgotten) {
   EXPECT_FALSE(store_.state(kHalf).filled());
 }
 
-TEST_F(SharedStore, SettlingBringsAllValuesIntoTheSlot) {
+TEST_P(SharedStore, SettlingBringsAllValuesIntoTheSlot) {
   add_packet(&store_, 1);
   add(&ranks_, 0, 10);
   lend(&ranks_, 2);
@@ -574,13 +672,13 @@ TEST_F(SharedStore, SettlingBringsAllValuesIntoTheSlot) {
   store_.settle(kHalf);
   EXPECT_EQ(state(), SlotValues::in_memory);
   EXPECT_EQ(memory_word(store_), 111U);
-  EXPECT_EQ(store_.word(kHalf, 0), 111U);
+  EXPECT_EQ(sum_of(store_), 111U);
   EXPECT_EQ(store_.sources(kHalf), 0U);
   EXPECT_EQ(store_.lent(kHalf), 0U);
 }
 
-TEST_F(SharedStore, ForgottenJobHasNothingInAnySlot) {
-  store_.begin(kHalf + 2);
+TEST_P(SharedStore, ForgottenJobHasNothingInAnySlot) {
+  begin(kHalf + 2);
   add(&ranks_, 0, 10);
   add(&ranks_, 0, 20, kHalf + 2);
   ASSERT_FALSE(complete(&ranks_, 0, 1));
@@ -593,15 +691,15 @@ TEST_F(SharedStore, ForgottenJobHasNothingInAnySlot) {
   EXPECT_EQ(memory_word(store_, 0, kHalf + 2), 20U);
 }
 
-TEST_F(SharedStore, ValuesOfAnotherGenerationAreAddedAtOnce) {
+TEST_P(SharedStore, ValuesOfAnotherGenerationAreAddedAtOnce) {
   Ranks next;
   add(&ranks_, 0, 10);
   add(&next, 1, 200);
   next.write(1, 9999);
-  EXPECT_EQ(store_.word(kHalf, 0), 210U);
+  EXPECT_EQ(sum_of(store_), 210U);
 }
 
-TEST_F(SharedStore, BufferOfAnotherGenerationIsNotWrittenTo) {
+TEST_P(SharedStore, BufferOfAnotherGenerationIsNotWrittenTo) {
   Ranks next;
   next.write(1, 9999);
   add(&ranks_, 0, 10);
@@ -612,21 +710,24 @@ TEST_F(SharedStore, BufferOfAnotherGenerationIsNotWrittenTo) {
   EXPECT_EQ(memory_word(store_), 10U);
 }
 
-TEST_F(SharedStore, SumOfAnotherStoreIsNotFinished) {
+TEST_P(SharedStore, SumOfAnotherStoreIsNotFinished) {
   SharedSlotStore other(kSlotBase + kSlots, kValues);
-  other.begin(kHalf);
+  other.begin(kHalf, format);
   add(&ranks_, 0, 10);
   ASSERT_FALSE(complete(&ranks_, 0, 1));
   EXPECT_EQ(other.finish(run()), nullptr);
 }
 
-TEST_F(SharedStore, WrittenLaneChangesTheSumOfAll) {
+TEST_P(SharedStore, WrittenLaneChangesTheSumOfAll) {
   add(&ranks_, 0, 10);
   add(&ranks_, 1, 100);
-  store_.write_register("lane_0", kHalf, 5);
-  EXPECT_EQ(store_.read_register("lane_0", kHalf), 5U);
-  EXPECT_EQ(store_.read_register("lane_1", kHalf), 112U);
+  store_.write_register("lane_0", kHalf, word_of(5));
+  EXPECT_EQ(number_of(store_.read_register("lane_0", kHalf)), 5U);
+  EXPECT_EQ(number_of(store_.read_register("lane_1", kHalf)), 112U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, SharedStore, testing::Values(wire::Format::int32, wire::Format::float32),
+                         [](const auto& named) { return named.param == wire::Format::int32 ? "int32" : "float32"; });
 
 TEST(SumQueue, SumsAreTakenSixteenAtATime) {
   SumQueue queue;

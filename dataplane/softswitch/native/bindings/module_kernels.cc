@@ -6,11 +6,13 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "native/kernels/accumulate.h"
+#include "native/kernels/floats.h"
 #include "native/wire/constants.h"
 
 namespace nb = nanobind;
@@ -105,6 +107,38 @@ void sum_buffers(const std::string& instructions, const std::vector<Bytes>& sour
   kernels::fence_streaming_stores();
 }
 
+// Adds up what the slots of one packet would have: first all sources but the last `in_buffers` one after the other, and
+// then those in one pass.
+void sum_floats(const std::string& instructions, const std::vector<Bytes>& sources, size_t in_buffers,
+                const Bytes& result) {
+  if (sources.empty() || sources.size() > wire::protocol::max_workers || in_buffers > sources.size()) {
+    throw std::invalid_argument("there must be 1 to 64 sources, of which `in_buffers` are added in one pass");
+  }
+  for (const Bytes& source : sources) {
+    require_aligned(source.data());
+    if (source.size() != result.size() || source.size() % kAlignment != 0) {
+      throw std::invalid_argument("all buffers must have the same number of words, a multiple of 16");
+    }
+  }
+  const Chosen chosen(instructions);
+  const size_t count = result.size() / sizeof(uint32_t);
+  const size_t in_memory = sources.size() - in_buffers;
+  std::vector<uint32_t> memory(kernels::FloatSums::kArrays * count + kAlignment / sizeof(uint32_t));
+  void* first = memory.data();
+  size_t space = memory.size() * sizeof(uint32_t);
+  const kernels::FloatSums sums(
+      static_cast<uint32_t*>(std::align(kAlignment, kernels::FloatSums::kArrays * result.size(), first, space)), count);
+  for (size_t source = 0; source < in_memory; ++source) {
+    (source == 0 ? kernels::begin_floats : kernels::add_floats)(sources[source].data(), count, sums);
+  }
+  if (in_buffers == 0) return kernels::round_floats(sums, count, result.data());
+  std::vector<uint8_t*> buffers;
+  for (size_t source = in_memory; source < sources.size(); ++source) buffers.push_back(sources[source].data());
+  buffers.push_back(result.data());
+  kernels::sum_float_buffers({buffers.data(), buffers.size(), in_buffers, in_buffers}, count,
+                             in_memory == 0 ? nullptr : &sums);
+}
+
 }  // namespace
 
 void define_kernels(nb::module_ module) {
@@ -117,6 +151,10 @@ void define_kernels(nb::module_ module) {
       nb::arg("streaming") = false, nb::arg("kept") = 0,
       "Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks "
       "of `block` words.");
+  module.def(
+      "sum_floats", &sum_floats, nb::arg("instructions"), nb::arg("sources"), nb::arg("in_buffers"), nb::arg("result"),
+      "Set `result` to the sums of float32 words: the last `in_buffers` sources are added up in one pass, as are\n"
+      "those that ranks share with the switch, and the others before, one after the other.");
 }
 
 }  // namespace switchml::soft

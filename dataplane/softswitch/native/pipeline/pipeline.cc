@@ -161,9 +161,7 @@ std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress,
     return wire::DropReason::bad_kind;
   }
   if (ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
-  if (header.format != static_cast<uint8_t>(wire::Format::int32) && !wire::is_coded(header.format)) {
-    return wire::DropReason::bad_format;
-  }
+  if (!wire::is_known(header.format)) return wire::DropReason::bad_format;
   if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
   if (header.count > slots_->values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
   if (packet.udp_length != wire::udp::bytes + wire::protocol::header_bytes + payload_bytes(header) ||
@@ -204,9 +202,8 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
     answer.owner = wire::owner::everyone;
   }
   if (verdict == wire::Verdict::resent) {
-    if ((admission.worker_bit & wire::readers_of(answer.owner)) != 0) {
-      slots_->resend(header.slot, admission.worker_bit);
-    }
+    const bool reads = (admission.worker_bit & wire::readers_of(answer.owner)) != 0;
+    slots_->resend(header.slot, admission.worker_bit, reads);
   } else if (!slots_->complete(header.slot, values, {answer, admission.group}, admission.full())) {
     return wire::Verdict::completed;
   }
@@ -251,7 +248,7 @@ wire::Verdict Pipeline::take_parents_result(const wire::Header& header, const Va
   half->exponent = header.exponent;
   half->check = header.check;
   half->next = header.chunk;
-  slots_->begin(header.slot);
+  slots_->begin(header.slot, wire::format_of_sums(header.format));
   store_values(header, values);
   return wire::Verdict::aggregated;
 }
@@ -259,7 +256,7 @@ wire::Verdict Pipeline::take_parents_result(const wire::Header& header, const Va
 wire::Header Pipeline::header_of(const HalfState& half, const wire::Header& trigger, wire::Kind kind) const {
   wire::Header header = trigger;
   header.kind = static_cast<uint8_t>(kind);
-  header.format = static_cast<uint8_t>(wire::Format::int32);
+  header.format = static_cast<uint8_t>(half.format);
   header.exponent = half.exponent;
   header.check = half.check;
   header.chunk = half.next;
@@ -295,7 +292,7 @@ void Pipeline::store_first(const wire::Header& header, const Values& values, con
   half->exponent = header.exponent;
   half->check = header.check;
   half->next = header.chunk;
-  slots_->begin(header.slot);
+  slots_->begin(header.slot, wire::format_of_sums(header.format));
   store_values(header, values);
 }
 

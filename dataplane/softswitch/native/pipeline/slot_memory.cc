@@ -29,8 +29,7 @@ SlotMemory::SlotMemory(size_t slots, size_t values)
     : values_(checked(values, wire::protocol::max_values, "values per packet")),
       stride_((values * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment),
       states_(checked(slots, kMaxSlots, "slots") * 2) {
-  void* memory = mmap(nullptr, states_.size() * stride_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::system_error(
         errno, std::generic_category(),
@@ -39,6 +38,6 @@ SlotMemory::SlotMemory(size_t slots, size_t values)
   memory_ = static_cast<uint8_t*>(memory);
 }
 
-SlotMemory::~SlotMemory() { munmap(memory_, states_.size() * stride_); }
+SlotMemory::~SlotMemory() { munmap(memory_, bytes()); }
 
 }  // namespace switchml::soft

@@ -88,7 +88,7 @@ void SlotStore::write_register(const std::string& name, size_t index, uint64_t v
     check_fits(value, 1, name);
     settle(index);
     if (value == 0) {
-      begin(index);
+      begin(index, state(index).format);
     } else if (!state(index).filled()) {
       apply(index, SlotEvent::add_words);
     }
@@ -97,18 +97,56 @@ void SlotStore::write_register(const std::string& name, size_t index, uint64_t v
   const size_t lane = lane_at(name);
   check_fits(value, UINT32_MAX, name);
   settle(index);
+  state(index).rounded = true;
   wire::store32(memory_.values(index) + lane * sizeof(uint32_t), static_cast<uint32_t>(value));
 }
 
 void SlotStore::merge(size_t half, const uint8_t* words) {
-  if (uses_memory(state(half).values)) {
-    kernels::add_big_endian(memory_.values(half), words, values_per_packet());
+  const bool first = !uses_memory(state(half).values);
+  if (state(half).format == wire::Format::float32) {
+    if (first) {
+      kernels::begin_floats(words, values_per_packet(), memory_.floats(half));
+    } else {
+      resume(half);
+      kernels::add_floats(words, values_per_packet(), memory_.floats(half));
+    }
+    state(half).rounded = false;
+  } else if (first) {
+    store_sum(half, words);
   } else {
-    std::memcpy(memory_.values(half), words, values_per_packet() * sizeof(uint32_t));
+    kernels::add_big_endian(memory_.values(half), words, values_per_packet());
   }
 }
 
+void SlotStore::store_sum(size_t half, const uint8_t* words) {
+  std::memcpy(memory_.values(half), words, values_per_packet() * sizeof(uint32_t));
+  state(half).rounded = true;
+}
+
+void SlotStore::round(size_t half) {
+  HalfState& state = this->state(half);
+  if (state.format != wire::Format::float32 || state.values != SlotValues::in_memory || state.rounded) return;
+  kernels::round_floats(memory_.floats(half), values_per_packet(), memory_.values(half));
+  state.rounded = true;
+}
+
+void SlotStore::resume(size_t half) {
+  if (!state(half).rounded) return;
+  kernels::begin_floats(memory_.values(half), values_per_packet(), memory_.floats(half));
+  state(half).rounded = false;
+}
+
+kernels::FloatSum SlotStore::float_sum(size_t half, size_t lane) const {
+  if (!state(half).rounded) return memory_.floats(half).at(lane);
+  kernels::FloatSum sum;
+  kernels::add_float(wire::load32(values(half) + lane * sizeof(uint32_t)), &sum);
+  return sum;
+}
+
 uint32_t PacketSlotStore::word(size_t half, size_t lane) const {
+  if (state(half).format == wire::Format::float32 && state(half).filled()) {
+    return kernels::rounded_float(float_sum(half, lane));
+  }
   return wire::load32(values(half) + lane * sizeof(uint32_t));
 }
 

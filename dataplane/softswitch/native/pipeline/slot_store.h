@@ -39,8 +39,11 @@ class SlotStore {
   // Returns the values of a result: big-endian words in the slot's memory.
   const uint8_t* values(size_t half) const { return memory_.values(half); }
 
-  // Begins a phase without values.
-  virtual void begin(size_t half) = 0;
+  // Begins a phase without values. Its values, of all ranks, are added up as integers or as floats.
+  void begin(size_t half, wire::Format format) {
+    state(half).format = format;
+    begin_values(half);
+  }
   // Adds the values of one contribution. The first ones of a phase, from any rank, overwrite the old values.
   virtual void add(size_t half, const Values& values) = 0;
   // Handles a contribution without values. Its rank may get the sum where its values would have been.
@@ -49,10 +52,13 @@ class SlotStore {
   // Returns true if the result can be sent now, with the sum in the slot's memory if the phase has values. Otherwise a
   // thread makes the sum later, for the ranks that read it, and then calls Pipeline::send_completed with `completion`.
   virtual bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) = 0;
-  // Called before the values of a phase are sent to one rank that asks for them again.
-  virtual void resend(size_t half, uint64_t rank_bit) = 0;
-  // Adds up in the slot's memory the values that have come so far.
-  virtual void settle(size_t half) = 0;
+  // Called before the result of a phase is sent to one rank that asks for it again, and `reads` its values or does not.
+  virtual void resend(size_t half, uint64_t rank_bit, bool reads) = 0;
+  // Makes the slot's memory hold the sum of the values that have come so far.
+  void settle(size_t half) {
+    gather(half);
+    round(half);
+  }
   // Returns one value of the sum of the contributions that have come so far.
   virtual uint32_t word(size_t half, size_t lane) const = 0;
 
@@ -66,6 +72,10 @@ class SlotStore {
   // Throws what SlotMemory throws.
   SlotStore(size_t slots, size_t values) : memory_(slots, values) {}
 
+  virtual void begin_values(size_t half) = 0;
+  // Adds up in the slot's memory the values that have come so far. Sums of floats need not be rounded.
+  virtual void gather(size_t half) = 0;
+
   void apply(size_t half, SlotEvent event) {
     HalfState& state = memory_.state(half);
     state.values = after(state.values, event);
@@ -73,6 +83,14 @@ class SlotStore {
   // Adds words to the slot's memory, or overwrites it if it is not part of the sum yet. The caller must apply the
   // event.
   void merge(size_t half, const uint8_t* words);
+  // Makes the slot's memory hold these words as the sum.
+  void store_sum(size_t half, const uint8_t* words);
+  // Writes the sums of floats that the slot's memory holds as words, once.
+  void round(size_t half);
+  // Makes further floats be added to a sum that was rounded: to what it was rounded to.
+  void resume(size_t half);
+  // Returns one value of the slot's memory, which is part of the sum, as the state of a sum of floats.
+  kernels::FloatSum float_sum(size_t half, size_t lane) const;
   SlotMemory& memory() { return memory_; }
   const SlotMemory& memory() const { return memory_; }
 
@@ -89,19 +107,21 @@ class PacketSlotStore final : public SlotStore {
   // Throws what SlotMemory throws.
   PacketSlotStore(size_t slots, size_t values) : SlotStore(slots, values) {}
 
-  void begin(size_t half) override { apply(half, SlotEvent::begin); }
   void add(size_t half, const Values& values) override {
     merge(half, values.words);
     apply(half, SlotEvent::add_words);
   }
   void lend(size_t /*half*/, const Values& /*values*/) override {}
-  bool complete(size_t /*half*/, const Values& /*last*/, const Completion& /*completion*/,
-                uint64_t /*everyone*/) override {
+  bool complete(size_t half, const Values& /*last*/, const Completion& /*completion*/, uint64_t /*everyone*/) override {
+    round(half);
     return true;
   }
-  void resend(size_t /*half*/, uint64_t /*rank_bit*/) override {}
-  void settle(size_t /*half*/) override {}
+  void resend(size_t half, uint64_t /*rank_bit*/, bool /*reads*/) override { round(half); }
   uint32_t word(size_t half, size_t lane) const override;
+
+ private:
+  void begin_values(size_t half) override { apply(half, SlotEvent::begin); }
+  void gather(size_t /*half*/) override {}
 };
 
 }  // namespace switchml::soft

@@ -27,7 +27,7 @@ uint64_t first_id() {
 SharedSlotStore::SharedSlotStore(size_t slots, size_t values)
     : SlotStore(slots, values), buffers_(halves()), next_id_(first_id()) {}
 
-void SharedSlotStore::begin(size_t half) {
+void SharedSlotStore::begin_values(size_t half) {
   apply(half, SlotEvent::begin);
   cancel(half);
   Buffers& buffers = buffers_[half];
@@ -93,6 +93,11 @@ bool SharedSlotStore::complete(size_t half, const Values& last, const Completion
   task.ranks = buffers.lent;
   if (!in_buffers_only) task.memory = memory().values(half);
   task.adds_memory = uses_memory(values);
+  if (state(half).format == wire::Format::float32) {
+    if (task.adds_memory) resume(half);
+    task.floats = memory().floats(half);
+    state(half).rounded = true;  // where the memory gets the sum
+  }
   task.values = values_per_packet();
   apply(half, in_buffers_only ? SlotEvent::hand_over : SlotEvent::hand_over_both);
   buffers.job->result(half) = {completion, 0};
@@ -102,7 +107,8 @@ bool SharedSlotStore::complete(size_t half, const Values& last, const Completion
 
 // A rank whose buffer does not hold the sum gets it from the slot's memory. No buffer is written to after that: entries
 // of worker_table that disagree about the job's ranks can make a phase complete that was not before.
-void SharedSlotStore::resend(size_t half, uint64_t rank_bit) {
+void SharedSlotStore::resend(size_t half, uint64_t rank_bit, bool reads) {
+  if (!reads) return give_back(half, rank_bit);
   const bool has_sum = state(half).values == SlotValues::in_results && (ranks_with_sum(half) & rank_bit) != 0;
   if (!has_sum) settle(half);
 }
@@ -130,12 +136,19 @@ uint32_t SharedSlotStore::word(size_t half, size_t lane) const {
   if (const uint64_t ranks = ranks_with_sum(half); ranks != 0) {
     return load(buffers.job->contribution(first_rank(ranks), half / 2));
   }
-  uint32_t sum = state(half).values == SlotValues::in_buffers ? 0 : load(memory().values(half));
+  const bool in_memory = state(half).values != SlotValues::in_buffers;
+  if (state(half).format == wire::Format::float32 && state(half).filled()) {
+    kernels::FloatSum sum = in_memory ? float_sum(half, lane) : kernels::FloatSum{};
+    for_each_rank(buffers.sources,
+                  [&](uint8_t rank) { kernels::add_float(load(buffers.job->contribution(rank, half / 2)), &sum); });
+    return kernels::rounded_float(sum);
+  }
+  uint32_t sum = in_memory ? load(memory().values(half)) : 0;
   for_each_rank(buffers.sources, [&](uint8_t rank) { sum += load(buffers.job->contribution(rank, half / 2)); });
   return sum;
 }
 
-void SharedSlotStore::settle(size_t half) {
+void SharedSlotStore::gather(size_t half) {
   if (state(half).values != SlotValues::in_results) return give_back(half, ~uint64_t{0});
   if (const uint64_t ranks = ranks_with_sum(half); ranks != 0) {
     copy_sum(half, first_rank(ranks));
@@ -145,7 +158,7 @@ void SharedSlotStore::settle(size_t half) {
 }
 
 void SharedSlotStore::copy_sum(size_t half, uint8_t rank) {
-  merge(half, buffers_[half].job->contribution(rank, half / 2));
+  store_sum(half, buffers_[half].job->contribution(rank, half / 2));
   apply(half, SlotEvent::copy_sum);
 }
 

@@ -27,14 +27,12 @@ class SharedSlotStore final : public SlotStore {
   // Throws what SlotMemory throws.
   SharedSlotStore(size_t slots, size_t values);
 
-  void begin(size_t half) override;
   void add(size_t half, const Values& values) override;
   void lend(size_t half, const Values& values) override;
   // If ranks have lent buffers, queues the sum in the queue of `last`. It is then written to the buffers of those that
   // read it, and also to the slot's memory if not all readers among the job's ranks have lent one.
   bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) override;
-  void resend(size_t half, uint64_t rank_bit) override;
-  void settle(size_t half) override;
+  void resend(size_t half, uint64_t rank_bit, bool reads) override;
   uint32_t word(size_t half, size_t lane) const override;
 
   // Called after `task` was run. Returns the data needed to send its result, or null if the sum no longer counts.
@@ -50,6 +48,9 @@ class SharedSlotStore final : public SlotStore {
   uint64_t lent(size_t half) const { return buffers_[half].lent; }
 
  private:
+  void begin_values(size_t half) override;
+  void gather(size_t half) override;
+
   // Bitmaps of ranks; all of `sources` are in `lent`. While a sum is being made, `lent` are the ranks whose buffers get
   // it.
   struct Buffers {

@@ -26,10 +26,15 @@ void SumTask::run() const {
   append(sources & ~ranks);
   const size_t kept = count;
   append(sources & ranks);
-  if (adds_memory) buffers[count++] = memory;
+  const bool memory_has_words = adds_memory && !floats;
+  if (memory_has_words) buffers[count++] = memory;
   const size_t source_count = count;
   append(ranks & ~sources);
-  if (memory != nullptr && !adds_memory) buffers[count++] = memory;
+  if (memory != nullptr && !memory_has_words) buffers[count++] = memory;
+  if (floats) {
+    return kernels::sum_float_buffers({buffers.data(), count, source_count, kept}, values,
+                                      adds_memory ? &*floats : nullptr);
+  }
   kernels::sum_buffers({buffers.data(), count, source_count, kept}, values, job->streaming());
 }
 

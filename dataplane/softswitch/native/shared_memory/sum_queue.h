@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
+
+#include "native/kernels/floats.h"
 
 namespace switchml::soft {
 
@@ -16,10 +19,11 @@ struct SumTask {
   size_t half = 0;
   uint64_t id = 0;
   ShmJob* job = nullptr;
-  uint64_t sources = 0;       // the ranks whose buffers are added up
-  uint64_t ranks = 0;         // those whose buffers get the sum
-  uint8_t* memory = nullptr;  // the slot's memory, if it gets the sum
-  bool adds_memory = false;   // its values are added up, too
+  uint64_t sources = 0;                      // the ranks whose buffers are added up
+  uint64_t ranks = 0;                        // those whose buffers get the sum
+  uint8_t* memory = nullptr;                 // the slot's memory, if it gets the sum
+  bool adds_memory = false;                  // its values are added up, too
+  std::optional<kernels::FloatSums> floats;  // if the values are floats: the sums that the slot's memory holds
   size_t values = 0;
 
   void run() const;

@@ -1,0 +1,31 @@
+// Sums and averages of floating-point numbers that the switch adds up as floats (native/kernels/floats.h).
+#pragma once
+
+#include "native/channel/channel.h"
+#include "switchml/native/codecs/codec.h"
+
+namespace switchml::client {
+
+// A chunk has one phase. A word is a float32, as which 16-bit numbers travel; the sum is rounded to 16 bits here. NaN
+// and infinities are numbers like others. The check has no term for the words, because rounding is not linear: it shows
+// that the ranks made the same call, and that each was counted once.
+//
+// Value is float, Float16 or BFloat16.
+template <typename Value>
+class FloatWords final : public Codec {
+ public:
+  FloatWords(const Arrays& arrays, bool average, const channel::Geometry& geometry);
+
+  Contribution encode(const Chunk& chunk, uint8_t* words) const override;
+  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+
+ private:
+  float divisor_;
+  bool streaming_;
+};
+
+extern template class FloatWords<float>;
+extern template class FloatWords<kernels::Float16>;
+extern template class FloatWords<kernels::BFloat16>;
+
+}  // namespace switchml::client

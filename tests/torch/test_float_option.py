@@ -1,0 +1,68 @@
+"""The option that makes the switch add up floats as such."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch_harness import Ranks
+
+import switchml.torch
+from switchml.dataplane.floats import sum_digits
+from switchml.torch import Options
+
+ELEMENTS = 5000
+
+
+def test_the_environment_and_configure_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert switchml.torch.current_options().arithmetic == "block"
+    monkeypatch.setenv("SWITCHML_TORCH_ARITHMETIC", "float")
+    assert switchml.torch.current_options().arithmetic == "float"
+    monkeypatch.setenv("SWITCHML_TORCH_ARITHMETIC", "double")
+    with pytest.raises(ValueError, match="must be one of 'block', 'float'"):
+        switchml.torch.current_options()
+
+
+def test_what_floats_cannot_be_combined_with() -> None:
+    with pytest.raises(ValueError, match="has no `wire` of fewer bits"):
+        Options(arithmetic="float", wire=16)
+    with pytest.raises(ValueError, match="has no `wire` of fewer bits"):
+        Options(arithmetic="float", sparse=True)
+    with pytest.raises(ValueError, match="gloo-exact"):
+        Options(arithmetic="float", fallback="gloo-exact")
+    with pytest.raises(ValueError, match='must be "block" or "float"'):
+        Options(arithmetic="double")  # type: ignore[arg-type]
+
+
+def contribution(rank: int) -> torch.Tensor:
+    """Return numbers of very different magnitudes."""
+    generator = torch.Generator().manual_seed(rank)
+    powers = torch.randint(-40, 40, (ELEMENTS,), generator=generator)
+    return torch.randn(ELEMENTS, generator=generator) * torch.exp2(powers.float())
+
+
+def sums(rank: int) -> list[list[float]]:
+    """Return sums in each dtype, floats as their bits; those of integers and float64 are not affected."""
+    floats, special = contribution(rank), torch.tensor([1.0, float("inf"), float("nan")])
+    halves, integers, doubles = floats.bfloat16(), torch.full((10,), rank), torch.full((10,), rank + 0.5).double()
+    for tensor in (floats, special, halves, integers, doubles):
+        dist.all_reduce(tensor)
+    bits = [floats.view(torch.int32), special.view(torch.int32), halves.view(torch.int16), integers, doubles]
+    return [tensor.tolist() for tensor in bits]
+
+
+def test_sums_have_the_bits_of_the_reference(ranks: Ranks) -> None:
+    results = ranks.run(2, sums, environment={"SWITCHML_TORCH_ARITHMETIC": "float"})
+    given = [contribution(rank) for rank in range(2)]
+    expected = torch.from_numpy(sum_digits(np.stack([one.numpy() for one in given])))
+    halves = torch.from_numpy(sum_digits(np.stack([one.bfloat16().float().numpy() for one in given]))).bfloat16()
+    special = torch.tensor([2.0, float("inf"), float("nan")])
+    for result in results:
+        assert result == [
+            expected.view(torch.int32).tolist(),
+            special.view(torch.int32).tolist(),
+            halves.view(torch.int16).tolist(),
+            [1] * 10,
+            [2.0] * 10,
+        ]
