@@ -76,7 +76,7 @@ test: lint test-native
 	$(call pytest,tests/unit tests/prose)
 	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
 	$(call pytest,tests/fabric)
-	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-bmv2-floats-full ptf-bmv2-floats-a ptf-tofino-emulator differential SEED=1
+	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential SEED=1
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)

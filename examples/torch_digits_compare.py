@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ALLOWED_DIFFERENCE = {"32": 0.005, "16": 0.005, "8": 0.01, "float": 0.005}  # by the bits of a lane, or for floats
+ALLOWED_DIFFERENCE = {"32": 0.005, "16": 0.005, "8": 0.01, "float": 0.005}  # by the bits of a lane
 DEADLINE = 3600  # seconds for the trainings of one way
 AT_ONCE = 3  # ways that train at the same time, because the ranks of one mostly wait for each other
 GLOO = "gloo"

@@ -275,9 +275,9 @@ class Communicator:
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
             ValueError: `op`, `rounding`, `sparse`, `codes` or `arithmetic` is unknown, the switches of the job do not
-                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their lanes, a value of `x` is beyond
-                `bound`, `timeout` is not a positive number, or `x` shares memory with the array of a call that has not
-                ended. Nothing was sent.
+                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their
+                lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares memory with
+                the array of a call that has not ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
@@ -388,7 +388,9 @@ class Communicator:
 
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = self._checked_sum("reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes, arithmetic)
+        kind, lanes = self._checked_sum(
+            "reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes, arithmetic
+        )
         self._require_parts("input", given, "output", result)
         return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
 
@@ -481,7 +483,7 @@ class Communicator:
         """
         keys = checked_keys(ids)
         buffer, dimension = checked_rows(rows, len(keys))
-        self._checked_sum("all_reduce", buffer, op, 32, "nearest", 0, None, None)
+        self._checked_sum("all_reduce", buffer, op, 32, "nearest", 0, None, None, "block")
         ends = _end(timeout)
         union = self.agree_on_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
@@ -644,7 +646,9 @@ class Communicator:
             ValueError: an argument is not one of those that `all_reduce` lists.
 
         """
-        kind, lanes = checked_sum(operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes, arithmetic)
+        kind, lanes = checked_sum(
+            operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
+        )
         if lanes.codes is not None and lanes.codes not in self.codes:
             raise ValueError(
                 f"the switches of this job cannot sum {lanes.codes} codes: a switch must expand them in front of every "

@@ -116,7 +116,8 @@ def lanes_for(
     if arithmetic == "float":
         if narrows or codes is not None:
             raise ValueError(
-                f'arithmetic="float" has no wire_bits, rounding, bound or codes. {_UNCHANGED} Leave these arguments out.'
+                'arithmetic="float" has no wire_bits, rounding, bound or codes. '
+                f"{_UNCHANGED} Leave these arguments out."
             )
         return _as_floats(dtype)
     if codes is not None:

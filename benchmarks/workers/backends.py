@@ -71,7 +71,7 @@ class SwitchMLBackend:
         self.communicator = switchml.connect()
         self.rank, self.world_size = self.communicator.rank, self.communicator.world_size
         arithmetic: Any = os.environ["SWITCHML_BENCH_ARITHMETIC"]
-        self.all_reduce = functools.partial(self.communicator.all_reduce, arithmetic=arithmetic)
+        self.all_reduce: Callable[..., Any] = functools.partial(self.communicator.all_reduce, arithmetic=arithmetic)
         self.barrier = self.communicator.barrier
         self._gathering: switchml.Communicator | None = None
         self._urgent: switchml.Communicator | None = None

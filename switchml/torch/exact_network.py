@@ -22,7 +22,7 @@ from switchml.calls import FORMS, Sparse, checked_sum
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.errors import NonFiniteError
 from switchml.keyed_rows import Union as UnionOfKeys
-from switchml.lanes import Codes, Lanes
+from switchml.lanes import Arithmetic, Codes, Lanes
 from switchml.tensors import Buffer, buffer_of
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 from switchml.work import Work
@@ -94,11 +94,12 @@ class ExactNetwork:
         bound: int | None = None,
         sparse: Sparse = False,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Ended:
         """Do what `Communicator.all_reduce` does."""
         buffer = buffer_of(x)
         kind, lanes = checked_sum(
-            "all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound, codes
+            "all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
         )
         return self._sum(kind, buffer, buffer, _native.DIVISION_WHOLE, lanes, FORMS[sparse], timeout)
 
@@ -115,11 +116,12 @@ class ExactNetwork:
         seed: int = 0,
         bound: int | None = None,
         codes: Codes | None = None,
+        arithmetic: Arithmetic = "block",
     ) -> Ended:
         """Do what `Communicator.reduce_scatter` does."""
         given, result = buffer_of(input, written=False), buffer_of(output)
         kind, lanes = checked_sum(
-            "reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound, codes
+            "reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
         )
         return self._sum(kind, given, result, _native.DIVISION_SCATTER, lanes, _native.FORM_DENSE, timeout)
 

@@ -87,8 +87,8 @@ class Options:
             raise ValueError('arithmetic="float" has no `wire` of fewer bits, `rounding` or `sparse`; leave them out')
         if self.fallback == "gloo-exact":
             raise ValueError(
-                'arithmetic="float" cannot go on over Gloo with the same bits, so fallback="gloo-exact" is not possible;'
-                ' use "gloo" or None'
+                'arithmetic="float" cannot go on over Gloo with the same bits, so it has no fallback="gloo-exact"; use '
+                '"gloo" or None'
             )
 
 

@@ -122,9 +122,7 @@ class World:
         on_failure: OnFailure = OnFailure.SHRINK,
         adds_floats: bool = False,
     ) -> Job:
-        request = JobRequest(
-            workers, "", slots, switch, on_failure, aggregators=aggregators, adds_floats=adds_floats
-        )
+        request = JobRequest(workers, "", slots, switch, on_failure, aggregators=aggregators, adds_floats=adds_floats)
         return await self.controller.lifecycle.start(request, placement)
 
     def at(self, *agents: str) -> Placement:
