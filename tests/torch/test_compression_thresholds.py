@@ -67,6 +67,27 @@ def test_adaptive_stages_reach_the_density(distribution: str, fit: str) -> None:
 
 
 @pytest.mark.parametrize("fit", ["exponential", "pareto", "gamma"])
+def test_a_sample_of_a_large_gradient_gives_nearly_the_same_threshold(fit: str) -> None:
+    elements, density = 1_000_000, 0.01
+    gradient = samples("Laplace", elements)
+    selected = int(Sidco(density, fit, 1).selected(gradient, "w").sum())  # type: ignore[arg-type]
+    threshold = fitted_threshold(gradient.abs(), density, elements, fit, 1)  # type: ignore[arg-type]
+    everything = int((gradient.abs() > threshold).sum())
+    assert selected != everything  # a sample was fitted
+    assert selected == pytest.approx(everything, rel=0.08)
+
+
+def test_a_gradient_of_few_rows_is_fitted_as_a_whole() -> None:
+    elements, density = 1_000_000, 0.01
+    rows = samples("Laplace", 100_000)
+    gradient = torch.zeros(elements)
+    gradient[500_000:600_000] = rows
+    selected = Sidco(density, "exponential", 1).selected(gradient, "w")
+    threshold = fitted_threshold(rows.abs(), density, elements, "exponential", 1)
+    assert torch.equal(selected, gradient.abs() > threshold)
+
+
+@pytest.mark.parametrize("fit", ["exponential", "pareto", "gamma"])
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_fits_of_few_or_equal_values(fit: str, stages: int) -> None:
     for values in ([], [2.0], [2.0, 2.0, 2.0], [1.0, 2.0], [1e-30, 1.0, 1e30]):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["count_of", "largest_places", "magnitudes_of", "places_of", "values_at"]
+__all__ = ["beyond", "count_of", "largest_places", "magnitudes_of", "places_of", "sample_of", "values_at"]
+
+_RUN: Final = 64  # neighbouring elements of a sample, which are a few cache lines
+_PART: Final = 1 << 15  # elements whose magnitudes stay in a CPU's cache
 
 
 def magnitudes_of(values: Tensor) -> Tensor:
@@ -14,8 +19,33 @@ def magnitudes_of(values: Tensor) -> Tensor:
     return torch.from_numpy(np.abs(values.numpy()))
 
 
+def beyond(values: Tensor, threshold: float) -> Tensor:
+    """Return a mask of the elements whose magnitudes are larger than `threshold`, without a copy of all magnitudes."""
+    array = values.numpy()
+    mask = np.empty(len(array), np.bool_)
+    part = np.empty(min(_PART, len(array)), array.dtype)
+    for begin in range(0, len(array), _PART):
+        there = slice(begin, begin + _PART)
+        magnitudes = np.abs(array[there], out=part[: len(array) - begin])
+        np.greater(magnitudes, array.dtype.type(threshold), out=mask[there])
+    return torch.from_numpy(mask)
+
+
+def sample_of(values: Tensor, count: int) -> Tensor:
+    """Return about `count` of the values, or all of them if these are not many more.
+
+    The sample consists of short runs at random places, which are the same for each tensor of a size.
+    """
+    runs = len(values) // _RUN
+    if 2 * count >= len(values):
+        return values
+    chosen = np.random.default_rng(0).integers(runs, size=-(-count // _RUN))
+    chosen.sort()  # so that memory is read in order
+    return torch.from_numpy(values.numpy()[: runs * _RUN].reshape(runs, _RUN)[chosen].reshape(-1))
+
+
 def count_of(chosen: Tensor) -> int:
-    """Return how many elements of a mask are true."""
+    """Return how many elements of a mask are true, or of an array are not 0."""
     return int(np.count_nonzero(chosen.numpy()))
 
 
