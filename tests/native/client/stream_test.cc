@@ -785,7 +785,8 @@ TEST(Stream, FindsWrongExponentsOfThePartsOfOthers) {
         job.ranks[rank]->call(CallKind::float32_sum, &after[rank], 3);
       }
       job.fault = [&](uint32_t number, size_t rank, channel::Ticket* copy) {
-        if (number == changed && rank == victim) copy->exponent -= copy->exponent > 0 ? 1 : 0;
+        if (number == changed && rank == victim)
+          copy->exponent = static_cast<uint16_t>(copy->exponent - (copy->exponent > 0 ? 1 : 0));
       };
       job.run();
       phases = std::max(phases, job.phases);
