@@ -102,7 +102,7 @@ class Call(NamedTuple):
 
     @property
     def _sparse(self) -> str:
-        return {"False": "", "True": " sparse"}.get(str(self.sparse), f" sparse={self.sparse}")
+        return {False: "", True: " sparse", "auto": " sparse=auto", "packets": " sparse=packets"}[self.sparse]
 
     def __str__(self) -> str:
         details = {
