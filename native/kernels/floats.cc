@@ -155,8 +155,8 @@ SWITCHML_INLINE FloatSums from_lane(const FloatSums& sums, size_t lane, size_t c
   return part;
 }
 
-// A part of the lanes of all buffers. What compilers make vectors of has the same number of lanes each time, and arrays
-// that cannot overlap.
+// A part of the lanes of all buffers. Loops over it have the same number of lanes each time, and arrays that cannot
+// overlap, so compilers make vectors of them.
 struct Part {
   const SumBuffers& buffers;
   size_t first;
