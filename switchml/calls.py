@@ -14,7 +14,7 @@ __all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse", "checked_sum"]
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 
-Sparse = Literal["auto", "packets"] | bool
+Sparse = Literal["auto"] | bool
 
 REDUCTIONS: Final = {
     ("float32", "sum"): _native.KIND_FLOAT32_SUM,
@@ -36,7 +36,6 @@ FORMS: Final[dict[Sparse, int]] = {
     False: _native.FORM_DENSE,
     True: _native.FORM_SPARSE,
     "auto": _native.FORM_AUTOMATIC,
-    "packets": _native.FORM_PACKETS,
 }
 """The forms of an all-reduce in the native code."""
 
@@ -102,7 +101,7 @@ class Call(NamedTuple):
 
     @property
     def _sparse(self) -> str:
-        return {False: "", True: " sparse", "auto": " sparse=auto", "packets": " sparse=packets"}[self.sparse]
+        return {False: "", True: " sparse", "auto": " sparse=auto"}[self.sparse]
 
     def __str__(self) -> str:
         details = {

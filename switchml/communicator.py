@@ -12,18 +12,8 @@ import numpy as np
 from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
 from switchml.calls import FORMS, Operation, Sparse, checked_sum
-from switchml.errors import NonFiniteError, SwitchMLError, WorldChanged
-from switchml.keyed_rows import (
-    Keys,
-    Union,
-    checked_keys,
-    checked_rows,
-    error_in_order_of_keys,
-    in_order_of_keys,
-    like,
-    merged,
-    placed,
-)
+from switchml.errors import SwitchMLError, WorldChanged
+from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
 from switchml.lanes import CODES, FORMATS, WIDE, Arithmetic, Codes, Lanes
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
@@ -250,8 +240,6 @@ class Communicator:
                 switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
                 each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the
                 same size and dtype have shown that most of them have values, and never changes bits (docs/sparse.md).
-                "packets" is for arrays whose packets nearly all have values, but each of them at few ranks: a rank
-                sends none in packets in which it has only zeros, and bits do not change.
             codes: send floating-point numbers as codes of one byte that the switches expand to words before they add
                 them up, one of `codes` of this communicator. "natural8": a sign and one of the two powers of two around
                 a number, at random by `seed`, so that the expected result is the exact one. "dynamic8": the nearest
@@ -456,8 +444,7 @@ class Communicator:
         """Return the union of all ranks' keys, and for each the sum or the average of its rows over all ranks.
 
         A rank without a key counts as one with a row of zeros. The ranks agree on the keys, then make one `all_reduce`
-        with ``sparse="packets"`` over the rows of the union, whose bound holds here too. It has the rows of the same
-        ranks together.
+        with ``sparse=True`` over the rows of the union, whose bound holds here too.
 
         Args:
             ids: C-contiguous int64 numpy array or torch CPU tensor of n keys, which are not negative, sorted and
@@ -485,13 +472,10 @@ class Communicator:
         buffer, dimension = checked_rows(rows, len(keys))
         self._checked_sum("all_reduce", buffer, op, 32, "nearest", 0, None, None, "block")
         ends = _end(timeout)
-        union = self.agree_on_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
+        union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
-        try:
-            self.all_reduce(sums, op, timeout=_left(ends), sparse="packets")
-        except NonFiniteError as error:
-            raise error_in_order_of_keys(error, union, dimension) from None
-        return like(ids, union.keys), in_order_of_keys(sums, union)
+        self.all_reduce(sums, op, timeout=_left(ends), sparse=True)
+        return like(ids, union), sums
 
     def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
         """Return the sorted union of the keys of all ranks.
@@ -508,10 +492,6 @@ class Communicator:
             SwitchMLError: all other errors are those of `all_gather`.
 
         """
-        return self.agree_on_keys(keys, purpose, timeout).keys
-
-    def agree_on_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Union:
-        """Do the same as `union_of_keys`, and return also the places for rows of these keys in one call."""
         own = checked_keys(keys)
         ends = _end(timeout)
         counts = np.empty(self.world_size, np.int64)
@@ -689,7 +669,7 @@ class Communicator:
 
 def _checked_sparse(sparse: Sparse) -> Sparse:
     if sparse not in FORMS:
-        raise ValueError(f'sparse is {sparse!r}; it must be False, True, "auto" or "packets". The array is unchanged')
+        raise ValueError(f'sparse is {sparse!r}; it must be False, True or "auto". The array is unchanged')
     return sparse
 
 

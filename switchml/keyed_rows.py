@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from switchml.errors import NonFiniteError, UnsupportedTensor
+from switchml.errors import UnsupportedTensor
 from switchml.tensors import Buffer, Tensor, TorchTensor, buffer_of
 
-__all__ = [
-    "Keys",
-    "checked_keys",
-    "Union",
-    "checked_rows",
-    "error_in_order_of_keys",
-    "in_order_of_keys",
-    "like",
-    "merged",
-    "placed",
-]
+__all__ = ["Keys", "checked_keys", "checked_rows", "like", "merged", "placed"]
 
 Keys = npt.NDArray[np.int64]
-
-_BITS: Final = 16  # of a set of ranks; numpy sorts integers of this size by counting
-
-
-class Union(NamedTuple):
-    """The keys of all ranks.
-
-    Attributes:
-        keys: sorted and unique.
-        places: the place of each key in an order in which keys of the same ranks follow each other. So most packets of
-            rows in this order have rows of few ranks, and the other ranks need not send them.
-
-    """
-
-    keys: Keys
-    places: Keys
-
 
 ROW_DTYPES: Final = ("float32", "float16", "bfloat16", "int32")
 _UNCHANGED: Final = "The arrays are unchanged"
@@ -97,52 +70,22 @@ def checked_rows(rows: Tensor, count: int) -> tuple[Buffer, int]:
     return buffer, shape[1]
 
 
-def merged(table: Keys, counts: Keys) -> Union:
-    """Return the union of the first `counts[r]` keys of each row `r` of `table`, which are sorted."""
+def merged(table: Keys, counts: Keys) -> Keys:
+    """Return the sorted union of the first `counts[r]` keys of each row `r` of `table`, which are sorted."""
     keys = np.concatenate([row[:count] for row, count in zip(table, counts, strict=True)])
-    bits = (1 << np.arange(len(counts)) % _BITS).astype(np.uint16)  # of many ranks, some share a bit
-    order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
-    keys = keys[order]
-    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if keys.size else order
-    owners = np.bitwise_or.reduceat(np.repeat(bits, counts)[order], first) if keys.size else bits[:0]
-    places = np.empty_like(first)
-    places[np.argsort(owners, kind="stable")] = np.arange(len(places))
-    return Union(keys[first], places)
+    keys.sort(kind="stable")  # merges runs that are sorted already
+    return keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if keys.size else keys
 
 
-def placed(rows: Tensor, keys: Keys, union: Union) -> Tensor:
-    """Return a row for each key of `union`, at its place: that of `rows`, which are those of `keys`, or zeros."""
-    shape = (len(union.keys), *_any(rows).shape[1:])
-    own = union.places[np.searchsorted(union.keys, keys)]
+def placed(rows: Tensor, keys: Keys, union: Keys) -> Tensor:
+    """Return a row for each key of `union`: that of `rows`, which are the rows of `keys`, or zeros."""
+    shape = (len(union), _any(rows).shape[1])
     if isinstance(rows, np.ndarray):
         given, result = rows, np.zeros(shape, rows.dtype)
-        result[own] = given
     else:
         given, result = _any(rows).detach(), _any(rows).new_zeros(shape)
-        result[sys.modules["torch"].from_numpy(own)] = given
+    result[np.searchsorted(union, keys)] = given
     return result
-
-
-def in_order_of_keys(rows: Tensor, union: Union) -> Tensor:
-    """Return the rows of all keys of `union` in the order of the keys; `rows` are at their places."""
-    if isinstance(rows, np.ndarray):
-        return rows[union.places]
-    found: Tensor = _any(rows).index_select(0, sys.modules["torch"].from_numpy(union.places))
-    return found
-
-
-def error_in_order_of_keys(error: NonFiniteError, union: Union, dimension: int) -> NonFiniteError:
-    """Return `error`, whose indices are those of rows of `dimension` at their places, for rows in the order of keys."""
-    key_at = np.argsort(union.places)
-    places = [(int(key_at[index // dimension]), index % dimension) for index in error.indices]
-    named = ", ".join(f"{column} of the row of key {union.keys[key]}" for key, column in sorted(places))
-    more = f" and {error.count - len(places)} more" if error.count > len(places) else ""
-    return NonFiniteError(
-        f"a rank contributed NaN or infinity to the sums of rows, at index {named}{more}. No sums are returned; the "
-        "communicator remains usable.",
-        tuple(sorted(key * dimension + column for key, column in places)),
-        error.count,
-    )
 
 
 def like(ids: Tensor, keys: Keys) -> Tensor:

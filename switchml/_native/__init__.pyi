@@ -77,8 +77,6 @@ FORM_SPARSE: int = 1
 
 FORM_AUTOMATIC: int = 2
 
-FORM_PACKETS: int = 3
-
 def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
     """
     Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.
@@ -202,8 +200,7 @@ class Communicator:
         DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each rank,
         and the output or the input has only the part of this rank. The sums of integers must fit lanes of
         `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
-        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. With
-        FORM_PACKETS it is dense, but packets without values of this rank are empty. `format` is that of
+        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is that of
         floating-point numbers in packets. Raises ValueError for
         memory that no array can have, for parts of unequal length, and after `abandon`.
         """

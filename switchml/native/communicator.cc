@@ -134,14 +134,15 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
       throw std::logic_error("the communicator was abandoned");
     }
     call->sequence = lanes.sequence = next_sequence_;
-    call->codec = make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::automatic ? Form::dense : form);
+    call->codec =
+        make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::sparse ? Form::sparse : Form::dense);
     if (form == Form::automatic && call->times.bytes >= SparseHistory::kLeastBytes && !AgreedBlocks::suit(geometry_)) {
       auto sparse = make_codec(kind, arrays, contributes, geometry_, lanes, Form::automatic);
       if (sparse->is_sparse()) {
         call->sparse_codec = std::move(sparse);
       }
     }
-    if ((form == Form::sparse || form == Form::packets) && !call->codec->is_sparse() && call->codec->words() > 0) {
+    if (form == Form::sparse && !call->codec->is_sparse() && call->codec->words() > 0) {
       channel_.control().process.sparse_calls_dense.fetch_add(1, std::memory_order_relaxed);
     }
     ++next_sequence_;

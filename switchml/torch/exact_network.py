@@ -21,7 +21,7 @@ from switchml import _native
 from switchml.calls import FORMS, Sparse, checked_sum
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.errors import NonFiniteError
-from switchml.keyed_rows import Union as UnionOfKeys
+from switchml.keyed_rows import Keys
 from switchml.lanes import Arithmetic, Codes, Lanes
 from switchml.tensors import Buffer, buffer_of
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
@@ -137,9 +137,9 @@ class ExactNetwork:
         self.calls += 1
         return Ended()
 
-    def agree_on_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> UnionOfKeys:
-        """Do what `Communicator.agree_on_keys` does."""
-        union = union_over_gloo(self._gloo, keys, self._job.world_size, _duration(timeout))
+    def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
+        """Do what `Communicator.union_of_keys` does."""
+        union: Keys = union_over_gloo(self._gloo, keys, self._job.world_size, _duration(timeout)).numpy()
         self.calls += 2  # the numbers of keys, and the keys
         return union
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
-from switchml.keyed_rows import Union, merged
+from switchml.keyed_rows import merged
 
 __all__ = ["all_gather_over_gloo", "barrier_over_gloo", "broadcast_over_gloo", "union_over_gloo"]
 
@@ -37,15 +38,15 @@ def barrier_over_gloo(gloo: Any, timeout: timedelta) -> Any:
     return gloo.barrier(options)
 
 
-def union_over_gloo(gloo: Any, keys: Tensor, world_size: int, timeout: timedelta) -> Union:
-    """Return the union of the int64 `keys` of all ranks, as `Communicator.agree_on_keys` does."""
+def union_over_gloo(gloo: Any, keys: Tensor, world_size: int, timeout: timedelta) -> Tensor:
+    """Return the union of the int64 `keys` of all ranks, as `Communicator.union_of_keys` does."""
     counts = torch.empty(world_size, dtype=torch.int64)
     all_gather_over_gloo(gloo, counts, torch.tensor([len(keys)]), timeout).wait()
     padded = torch.full((int(counts.max()),), -1)
     padded[: len(keys)] = keys
     table = torch.empty((world_size, len(padded)), dtype=torch.int64)
     all_gather_over_gloo(gloo, table, padded, timeout).wait()
-    return merged(table.numpy(), counts.numpy())
+    return torch.from_numpy(np.ascontiguousarray(merged(table.numpy(), counts.numpy())))
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

@@ -31,9 +31,8 @@ class Options:
         rounding: with 16 or 8 bits, "nearest", or "stochastic" for sums whose expected value is the exact one.
         seed: of stochastic rounding.
         sparse: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with ``sparse=True``;
-            "auto": where earlier results suggest it, and without a change of bits; "packets": packets of zeros are
-            sent without values; False: all blocks are sent. Sparse tensors (torch.sparse_coo) are all-reduced in the
-            network in any case.
+            "auto": where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse
+            tensors (torch.sparse_coo) are all-reduced in the network in any case.
         arithmetic: "float": the switch adds up float32, float16 and bfloat16 as floats, as `Communicator.all_reduce`
             does with it; the group cannot be made where a switch does not. "block": in blocks with one exponent. Not
             "float" together with `wire`, `rounding`, `sparse`, or `fallback` "gloo-exact".
@@ -71,7 +70,7 @@ class Options:
         if not 0 <= whole_number(self.seed, "seed") < 2**64:
             raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
         if self.sparse not in FORMS:
-            raise ValueError(f'sparse is {self.sparse!r}; it must be False, True, "auto" or "packets"')
+            raise ValueError(f'sparse is {self.sparse!r}; it must be False, True or "auto"')
         checked_priority(self.priority)
         if not isinstance(self.aggregators, tuple):
             raise TypeError(f"aggregators is {self.aggregators!r}; it must be a tuple of names of switches")
@@ -93,7 +92,6 @@ class Options:
 
 
 _FALLBACKS: Final[dict[str, object]] = {"": None, "none": None, "gloo": "gloo", "gloo-exact": "gloo-exact"}
-_SPARSE: Final[dict[str, object]] = {"": False, "off": False, "on": True, "auto": "auto", "packets": "packets"}
 _configured: dict[str, object] = {}
 
 
@@ -167,7 +165,7 @@ def current_options() -> Options:
         fallback=_choice("SWITCHML_TORCH_FALLBACK", _FALLBACKS),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
         wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]
-        sparse=_choice("SWITCHML_TORCH_SPARSE", _SPARSE),  # type: ignore[arg-type]
+        sparse=_choice("SWITCHML_TORCH_SPARSE", {"": False, "off": False, "on": True, "auto": "auto"}),  # type: ignore[arg-type]
         rounding=_choice("SWITCHML_TORCH_ROUNDING", {"": "nearest", "nearest": "nearest", "stochastic": "stochastic"}),  # type: ignore[arg-type]
     )
     return replace(options, **_configured)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
-from switchml.keyed_rows import Union, checked_keys, in_order_of_keys, placed
+from switchml.keyed_rows import checked_keys
 from switchml.torch.collectives import Collective, Ranks
 from switchml.torch.encodings import Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
@@ -52,6 +52,7 @@ class SparseAllReduce(Collective):
         self._tensor = tensor
         self._reduction = reduction
         self._ranks = ranks
+        self._private = private
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             self._ranges = [memory_of(tensor.detach()._values())]  # `deliver` gives the tensor other memory
             own = tensor.detach().coalesce().cpu()
@@ -61,7 +62,6 @@ class SparseAllReduce(Collective):
         self.bytes = self._values.nbytes + self._places.nbytes
         self._union = self._places
         self._sums = self._values
-        self._keys: Union | None = None
         self._part: Encoding | GlooReduction | None = None
 
     @property
@@ -88,20 +88,20 @@ class SparseAllReduce(Collective):
     def deliver(self) -> None:
         """Replace the values of the caller's tensor."""
         with torch.inference_mode(False), torch.no_grad():
+            values = self._sums.clone() if self._private else self._sums
             indices = _indices_of(self._union, self._tensor.shape[: self._tensor.sparse_dim()])
             result = torch.sparse_coo_tensor(
-                indices, self._sums, self._tensor.shape, check_invariants=False, is_coalesced=True
+                indices, values, self._tensor.shape, check_invariants=False, is_coalesced=True
             )
         with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
-            self._tensor.copy_(result)  # also its values
+            self._tensor.copy_(result)
 
     def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
-        self._place(network.agree_on_keys(self._places, purpose, timeout))
-        # Where the switch adds up floats, it needs the values of all ranks.
-        form: Sparse = False if self.options.arithmetic == "float" else "packets"
-        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=form)
+        self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, timeout)))
+        sparse = self.options.arithmetic == "block"  # to add floats, a switch needs the values of all ranks
+        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=sparse)
         return self._part.start(network, timeout)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
@@ -109,20 +109,18 @@ class SparseAllReduce(Collective):
         self._part = GlooReduction(self._sums, self._reduction, self._ranks.size)
         return [self._part.start(gloo, self.timeout)]
 
-    def _place(self, union: Union) -> None:
-        """Put the rows of this rank into a tensor with a row for each key of `union`."""
+    def _place(self, union: Tensor) -> None:
+        """Put the rows of this rank into a tensor with a row for each place of `union`."""
         with torch.inference_mode(False), torch.no_grad():
-            self._keys = union
-            self._union = torch.from_numpy(union.keys)
-            self._sums = placed(self._values, self._places.numpy(), union)
+            self._union = union
+            self._sums = self._values.new_zeros((len(union), *self._values.shape[1:]))
+            self._sums[torch.searchsorted(union, self._places)] = self._values
 
     def _decode(self) -> bool:
-        assert self._part is not None
-        assert self._keys is not None
-        non_finite = bool(self._part.finish())  # None from Gloo, which reports none
-        with torch.inference_mode(False), torch.no_grad():
-            self._sums = in_order_of_keys(self._sums, self._keys)
-        return non_finite
+        if isinstance(self._part, GlooReduction):
+            self._part.finish()
+            return False
+        return self._part is not None and self._part.finish()
 
 
 def _numbered(indices: Tensor, shape: torch.Size) -> Tensor:

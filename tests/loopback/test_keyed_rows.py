@@ -115,25 +115,6 @@ def test_rows_are_summed_by_a_sparse_call(fabric: Fabric, optional_values: bool)
     assert fabric.run_ranks(2, run) == [0 if optional_values else 1] * 2
 
 
-def test_packets_without_values_of_a_rank_are_not_sent_by_it(fabric: Fabric) -> None:
-    """A call with ``sparse="packets"`` has the bits of a dense one."""
-
-    def run(comm: switchml.Communicator) -> None:
-        size = comm.values_per_packet
-        x = np.zeros((comm.world_size, size), np.float32)
-        x[comm.rank] = np.random.default_rng(comm.rank).standard_normal(size)
-        dense = x.copy()
-        comm.all_reduce(dense)
-        work = comm.all_reduce(x, sparse="packets", async_op=True)
-        work.wait()
-        assert x.tobytes() == dense.tobytes()
-        assert work.blocks == (1, comm.world_size, comm.world_size)
-        assert work.wire_bytes == 4 * size
-
-    fabric.add_job(1, 3)
-    fabric.run_ranks(3, run)
-
-
 BAD = {
     "unsorted": (np.array([3, 1]), np.ones((2, 4), np.float32), ValueError, "unsorted at 0: 3, 1.*coalesce"),
     "twice": (np.array([1, 3, 3]), np.ones((3, 4), np.float32), ValueError, "twice at 1: 3, 3.*coalesce"),

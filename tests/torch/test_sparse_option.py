@@ -17,13 +17,13 @@ ELEMENTS = 300_000  # more than 1 MiB, from which "auto" may choose a sparse cal
 
 def test_the_environment_and_configure_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     assert switchml.torch.current_options().sparse is False
-    for text, sparse in (("off", False), ("on", True), ("auto", "auto"), ("packets", "packets")):
+    for text, sparse in (("off", False), ("on", True), ("auto", "auto")):
         monkeypatch.setenv("SWITCHML_TORCH_SPARSE", text)
         assert switchml.torch.current_options().sparse == sparse
     monkeypatch.setenv("SWITCHML_TORCH_SPARSE", "1")
     with pytest.raises(ValueError, match="SWITCHML_TORCH_SPARSE is '1'; it must be one of 'off', 'on', 'auto'"):
         switchml.torch.current_options()
-    with pytest.raises(ValueError, match='it must be False, True, "auto" or "packets"'):
+    with pytest.raises(ValueError, match='it must be False, True or "auto"'):
         Options(sparse="on")  # type: ignore[arg-type]
 
 

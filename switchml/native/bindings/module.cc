@@ -88,7 +88,7 @@ Division checked_division(uint32_t division) {
 }
 
 Form checked_form(uint32_t form) {
-  if (form > static_cast<uint32_t>(Form::packets)) {
+  if (form > static_cast<uint32_t>(Form::automatic)) {
     throw std::invalid_argument("no form of a call has number " + std::to_string(form));
   }
   return static_cast<Form>(form);
@@ -257,7 +257,6 @@ NB_MODULE(_native, module) {
   module.attr("FORM_DENSE") = static_cast<int>(Form::dense);
   module.attr("FORM_SPARSE") = static_cast<int>(Form::sparse);
   module.attr("FORM_AUTOMATIC") = static_cast<int>(Form::automatic);
-  module.attr("FORM_PACKETS") = static_cast<int>(Form::packets);
   module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
              "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 
@@ -330,9 +329,8 @@ NB_MODULE(_native, module) {
            "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
            "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
            "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
-           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. With\n"
-           "FORM_PACKETS it is dense, but packets without values of this rank are empty. `format` is that of\n"
-           "floating-point numbers in packets. Raises ValueError for\n"
+           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is "
+           "that of\nfloating-point numbers in packets. Raises ValueError for\n"
            "memory that no array can have, for parts of unequal length, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")

@@ -92,24 +92,7 @@ Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const
       break;
   }
   const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
-  if (may_leave_out(chunk, place)) {
-    left_out_ += 1;
-    return {0, true, scale, true, 0, 0, {}, reader_of(chunk), format()};
-  }
   return {count, true, scale, true, 0, write_values(chunk, place, words), {}, reader_of(chunk), format()};
-}
-
-// A rank whose exponent is the largest one, which is not 0, has values and sends them. So all ranks know that the
-// RESULT has values. Denormal values have the exponent 0, too.
-template <typename Value>
-bool BlockFloat<Value>::may_leave_out(const Chunk& chunk, const Place& place) const {
-  return leaves_out_zeros_ && chunk.scaled_by > 0 && chunk.told.own == 0 &&
-         kernels::largest_magnitude(input_of<Value>(place), place.count) <= 1;  // 1: -0.0
-}
-
-template <typename Value>
-Blocks BlockFloat<Value>::blocks() const {
-  return {chunks() - left_out_, chunks(), chunks()};
 }
 
 // Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.

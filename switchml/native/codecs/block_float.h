@@ -26,11 +26,7 @@ class BlockFloat : public BlockCodec {
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
 
-  Blocks blocks() const override;
-  bool is_sparse() const override { return leaves_out_zeros_; }
-
   uint16_t look_at(uint64_t block) override;
-  void leave_out_zeros() override { leaves_out_zeros_ = true; }
   void prefetch(uint64_t block) const override { this->template prefetch_output_of<Value>(this->place_of(block)); }
   uint16_t largest_exponent() const override { return wire::exponent::non_finite; }
   void read_flags(Chunk* chunk, const uint8_t* words) override;
@@ -58,12 +54,7 @@ class BlockFloat : public BlockCodec {
   uint32_t write_flags(const Place& place, uint8_t* words) const;
   uint32_t write_values(const Chunk& chunk, const Place& place, uint8_t* words) const;
 
-  // Returns whether the values of a chunk need not be sent: they are zeros, and those of another rank are not.
-  bool may_leave_out(const Chunk& chunk, const Place& place) const;
-
   bool averages_;
-  bool leaves_out_zeros_ = false;
-  mutable uint64_t left_out_ = 0;  // chunks
   float divisor_;
   int headroom_;  // additional bits that the sum over all ranks needs
   uint32_t slots_;

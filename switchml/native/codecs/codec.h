@@ -246,9 +246,6 @@ class BlockCodec : public Codec {
   uint32_t elements_of_chunk() const { return values() * (kWordBits / lane_bits()); }
   // Returns the largest exponent that look_at() returns, except for kZero.
   virtual uint16_t largest_exponent() const { return 0; }
-  // From now on chunks in which this rank has only zeros are sent without values, if another rank has values there.
-  // Integers, of which that is not known in advance, ignore this.
-  virtual void leave_out_zeros() {}
   // Notes the lanes that the words of the RESULT of the phase `flags` name.
   virtual void read_flags(Chunk* /*chunk*/, const uint8_t* /*words*/) {}
 };

@@ -207,11 +207,6 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
   if (form == Form::dense || !can_be_sparse(arrays, geometry)) {
     return make_dense();
   }
-  if (form == Form::packets && has_floats(kind)) {
-    auto packets = make_dense();
-    packets->leave_out_zeros();
-    return packets;
-  }
   const bool agrees = AgreedBlocks::suit(geometry);
   auto blocks = agrees ? make_sum(kind, arrays, AgreedBlocks::geometry_of(geometry), lanes) : make_dense();
   if (!agrees && !Sparse::can_name(blocks->chunks(), geometry)) {
@@ -223,7 +218,7 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
     }
     return std::make_unique<Sparse>(std::move(of_blocks), geometry);
   };
-  if (form != Form::automatic && Sample::suits(blocks->chunks())) {
+  if (form == Form::sparse && Sample::suits(blocks->chunks())) {
     const double largest_share = agrees ? AgreedBlocks::kLargestShare : Sparse::kLargestShare;
     return std::make_unique<Sample>(std::move(blocks), largest_share, make_sparse, make_dense, geometry);
   }

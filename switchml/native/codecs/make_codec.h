@@ -36,9 +36,8 @@ void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind);
 
 // The form of an all-reduce. Large `sparse` ones are dense if a sample of their blocks shows that too many have
 // values (sample.h). `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call has the
-// same bits as a dense one; its codec is that of a sparse call without a sample. `packets` is dense, but a rank sends
-// no values in a packet in which it has only zeros and another rank has more; for integers it is like `sparse`.
-enum class Form : uint8_t { dense, sparse, automatic, packets };
+// same bits as a dense one; its codec is that of a sparse call without a sample.
+enum class Form : uint8_t { dense, sparse, automatic };
 
 // Returns the codec for a call of the kind. If the kind is bytes and they have one part, a rank that does not
 // `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A sparse

@@ -31,11 +31,11 @@ inline channel::Geometry geometry(uint32_t world_size, uint32_t rank = 0, bool o
 class CodecCall {
  public:
   CodecCall(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX,
-            const Lanes& lanes = {}, bool optional_values = true, Form form = Form::dense)
+            const Lanes& lanes = {}, bool optional_values = true, bool sparse = false)
       : memory_(std::move(memory)), words_(memory_.size()) {
     for (size_t rank = 0; rank < memory_.size(); ++rank) {
       const Arrays arrays{memory_[rank].data(), memory_[rank].data(), elements};
-      add_rank(kind, arrays, contributor == SIZE_MAX || rank == contributor, lanes, optional_values, form);
+      add_rank(kind, arrays, contributor == SIZE_MAX || rank == contributor, lanes, optional_values, sparse);
     }
   }
   // Makes a call of parts, whose results go to `outputs`, or to `memory` if that is empty: then the own part of a
@@ -53,7 +53,7 @@ class CodecCall {
       } else {
         arrays.input += rank * part_bytes;
       }
-      add_rank(kind, arrays, true, lanes, optional_values, Form::dense);
+      add_rank(kind, arrays, true, lanes, optional_values, false);
     }
   }
 
@@ -76,10 +76,11 @@ class CodecCall {
 
  private:
   void add_rank(CallKind kind, const Arrays& arrays, bool contributes, const Lanes& lanes, bool optional_values,
-                Form form) {
+                bool sparse) {
     const auto rank = static_cast<uint32_t>(codecs_.size());
     const channel::Geometry of = geometry(static_cast<uint32_t>(memory_.size()), rank, optional_values);
-    codecs_.push_back(make_codec(kind, arrays, contributes, of, lanes, form));
+    // A sparse call of any size without a first part.
+    codecs_.push_back(make_codec(kind, arrays, contributes, of, lanes, sparse ? Form::automatic : Form::dense));
   }
 
   void run_position(uint64_t position) {
@@ -112,7 +113,7 @@ class CodecCall {
       words_[rank] += made[rank].count;
       ASSERT_EQ(made[rank].tells_next, made[0].tells_next);
       ASSERT_EQ(made[rank].expects_words, made[0].expects_words);
-      ASSERT_EQ(made[rank].next.has_value(), made[0].next.has_value());
+      ASSERT_EQ(made[rank].next.has_value(), codecs_[rank]->is_sparse());
       weighed += made[rank].weighed;
       largest = std::max(largest, made[rank].exponent);
       lowest = std::min(lowest, made[rank].next.value_or(wire::next::none));

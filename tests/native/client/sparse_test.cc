@@ -20,9 +20,6 @@
 namespace switchml::client {
 namespace {
 
-// A sparse call of any size without a first part.
-constexpr Form kSparse = Form::automatic;
-
 using Memory = std::vector<std::vector<uint8_t>>;  // of each rank
 
 // The elements that the values of a test are made of.
@@ -109,7 +106,7 @@ void expect_bits_of_dense_call(const Kind& of, const Memory& memory) {
   const size_t per_block = size_t{kValues} * 32 / of.lanes.bits;
   CodecCall dense(of.kind, elements, memory, SIZE_MAX, of.lanes);
   dense.run();
-  CodecCall sparse(of.kind, elements, memory, SIZE_MAX, of.lanes, true, kSparse);
+  CodecCall sparse(of.kind, elements, memory, SIZE_MAX, of.lanes, true, true);
   sparse.run();
   if (testing::Test::HasFatalFailure()) return;
   ASSERT_TRUE(sparse.codec().is_sparse());
@@ -135,27 +132,6 @@ void expect_bits_of_dense_call(const Kind& of, const Memory& memory) {
   }
 }
 
-// Expects the same of a dense call that leaves out the values of packets of zeros, if another rank has values there.
-template <class Element>
-void expect_packets_of_dense_call(const Kind& of, const Memory& memory) {
-  const size_t elements = memory[0].size() / sizeof(Element);
-  const size_t per_block = size_t{kValues} * 32 / of.lanes.bits;
-  CodecCall dense(of.kind, elements, memory, SIZE_MAX, of.lanes);
-  dense.run();
-  CodecCall packets(of.kind, elements, memory, SIZE_MAX, of.lanes, true, Form::packets);
-  packets.run();
-  if (testing::Test::HasFatalFailure()) return;
-  ASSERT_TRUE(packets.codec().is_sparse());
-  for (size_t rank = 0; rank < memory.size(); ++rank) {
-    ASSERT_EQ(packets.memory(rank), dense.memory(rank)) << "rank " << rank;
-    EXPECT_EQ(packets.codec(rank).non_finite().indices, dense.codec(rank).non_finite().indices);
-    const Blocks blocks = packets.codec(rank).blocks();
-    EXPECT_EQ(blocks.all, dense.codec().chunks());
-    EXPECT_GE(blocks.sent, blocks_of<Element>(memory[rank], per_block).size());
-    EXPECT_LE(packets.words(rank), dense.words(rank));
-  }
-}
-
 template <class Element>
 void expect_bits_of_dense_calls(const Kind& of, float largest) {
   const size_t per_block = size_t{kValues} * 32 / of.lanes.bits;
@@ -169,9 +145,7 @@ void expect_bits_of_dense_calls(const Kind& of, float largest) {
                        std::to_string(density) + ", " + std::to_string(not_finite) + " not finite");
           const Figures figures{density, density == 0.3 ? 0.9 : 0.1, std::is_integral_v<Element> ? 0 : not_finite,
                                 largest};
-          const Memory memory = random_values<Element>(elements, per_block, ranks, figures, ++seed);
-          expect_bits_of_dense_call<Element>(of, memory);
-          if constexpr (!std::is_integral_v<Element>) expect_packets_of_dense_call<Element>(of, memory);
+          expect_bits_of_dense_call<Element>(of, random_values<Element>(elements, per_block, ranks, figures, ++seed));
           if (testing::Test::HasFailure()) return;
         }
       }
@@ -217,26 +191,9 @@ TEST(Sparse, NegativeZerosBecomePositive) {
   expect_bits_of_dense_call<float>({CallKind::float32_sum, {}}, memory);
 }
 
-TEST(Sparse, PacketsOfOneRankAreSentByThisRankOnly) {
-  constexpr size_t kRanks = 3;
-  Memory memory;
-  for (size_t rank = 0; rank < kRanks; ++rank) {
-    std::vector<float> values(kRanks * kValues);
-    std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(rank * kValues), kValues, 1.0F);
-    memory.push_back(bytes_of(values));
-  }
-  CodecCall call(CallKind::float32_sum, kRanks * kValues, memory, SIZE_MAX, {}, true, Form::packets);
-  call.run();
-  for (size_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(call.words(rank), kValues);
-    EXPECT_EQ(call.codec(rank).blocks().sent, 1U);
-    EXPECT_EQ(elements_of<float>(call.memory(rank)), std::vector<float>(kRanks * kValues, 1.0F));
-  }
-}
-
 TEST(Sparse, CallWithoutBlocksIsOneAnnouncementForEachColumn) {
   CodecCall call(CallKind::float32_sum, 100 * kValues, Memory(3, bytes_of(std::vector<float>(100 * kValues))), SIZE_MAX,
-                 {}, true, kSparse);
+                 {}, true, true);
   call.run();
   EXPECT_EQ(call.phases(), static_cast<int>(kSlots));
   EXPECT_EQ(call.words(0), 0U);
@@ -255,7 +212,7 @@ TEST(Sparse, BlocksFarAwayAreAnnouncedLater) {
     memory.push_back(bytes_of(values));
   }
   ASSERT_EQ(blocks % kSlots, 0U);
-  CodecCall sparse(CallKind::float32_sum, blocks * kValues, memory, SIZE_MAX, {}, true, kSparse);
+  CodecCall sparse(CallKind::float32_sum, blocks * kValues, memory, SIZE_MAX, {}, true, true);
   sparse.run();
   CodecCall dense(CallKind::float32_sum, blocks * kValues, memory);
   dense.run();

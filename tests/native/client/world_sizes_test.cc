@@ -28,7 +28,7 @@ class JobsOfRanks : public testing::TestWithParam<uint32_t> {
       for (size_t i = 0; i < kCount; ++i) elements[i] = value(rank, i);
       memory.push_back(bytes_of(elements));
     }
-    CodecCall call(kind, kCount, std::move(memory), SIZE_MAX, lanes, true, sparse ? Form::automatic : Form::dense);
+    CodecCall call(kind, kCount, std::move(memory), SIZE_MAX, lanes, true, sparse);
     call.run();
     return call;
   }
