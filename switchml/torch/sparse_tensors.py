@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
 from switchml.keyed_rows import checked_keys
 from switchml.torch.collectives import Collective, Ranks
