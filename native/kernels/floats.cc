@@ -254,6 +254,7 @@ struct Functions {
 };
 
 // A set of functions NAME with the instructions of TARGET.
+// NOLINTBEGIN(bugprone-macro-parentheses): an attribute has none.
 #define SWITCHML_FLOAT_FUNCTIONS(NAME, TARGET)                                                                       \
   TARGET void begin_##NAME(const uint8_t* words, size_t count, const FloatSums& sums) {                              \
     add_lanes<true>(words, count, sums);                                                                             \
@@ -270,8 +271,10 @@ struct Functions {
 SWITCHML_FLOAT_FUNCTIONS(portable, )
 #if defined(__x86_64__)
 SWITCHML_FLOAT_FUNCTIONS(avx2, __attribute__((target("avx2"))))
-SWITCHML_FLOAT_FUNCTIONS(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))))
+SWITCHML_FLOAT_FUNCTIONS(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))))
 #endif
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 const Functions& in_use() {
 #if defined(__x86_64__)

@@ -37,7 +37,7 @@ inline bool cpu_has(Instructions instructions) {
     }
     case Instructions::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq");
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #else
     case Instructions::avx2:
     case Instructions::avx512:
