@@ -250,6 +250,7 @@ def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
         assert b.wait_for("activation") == d.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
         client.stop_job(job.id)
         d.disconnect()
+        wait_until(lambda: not client.get_agent("d").live, "the controller knows")
         with pytest.raises(errors.AgentFailed, match="agent a refused its ranks: no sockets left"):
             client.start_job(5)  # b has no room for the ranks that a and c refuse
 

@@ -256,7 +256,7 @@ def test_a_process_that_writes_nonsense_harms_only_itself(fabric: Fabric, nonsen
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"format_": 2}, DropReason.BAD_FORMAT),
+        ({"format_": 3}, DropReason.BAD_FORMAT),
         ({"format_": 0x0101}, DropReason.BAD_FORMAT),  # the header has only eight bits for it
         ({"format_": 0xFFFF}, DropReason.BAD_FORMAT),
         ({"exponent": 0xFFFF}, DropReason.BAD_EXPONENT),
