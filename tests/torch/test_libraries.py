@@ -1,7 +1,10 @@
-"""Transformers, Accelerate and Lightning: the lines of docs/pytorch.md, on models of a few layers."""
+"""Transformers, Accelerate, Lightning and Ray Train: the lines of docs/pytorch.md, on models of a few layers."""
 
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,13 +63,59 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("library", ["transformers", "accelerate", "lightning"])
-def test_the_lines_of_the_documentation_train(fabric: Ctl, tmp_path: Path, library: str) -> None:
+RAY = """
+import ray
+import torch
+import torch.distributed as dist
+import switchml.torch
+from ray.train.torch import prepare_model
+
+
+def train():
+    assert dist.get_backend() == "switchml"
+    model = prepare_model(torch.nn.Linear(10, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 10)).square().mean().backward()
+        optimizer.step()
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    everyones = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyones, weights)
+    assert all(torch.equal(weights, other) for other in everyones)
+    assert dist.group.WORLD.state == "network"
+    assert switchml.torch.statistics()["network_calls"] >= 4
+
+
+ray.init(num_cpus=4, include_dashboard=False, _temp_dir={directory!r})
+"""
+
+
+def lines_of(library: str) -> str:
+    """Return the lines of the documentation on a library."""
     pattern = rf"<!-- library: {library} -->\n<!-- run by: .*? -->\n```python\n(.*?)```"
     found = re.search(pattern, DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("library", ["transformers", "accelerate", "lightning"])
+def test_the_lines_of_the_documentation_train(fabric: Ctl, tmp_path: Path, library: str) -> None:
     script = tmp_path / "script.py"
-    script.write_text(BEFORE + (MODULE if library == "lightning" else "") + found[1] + AFTER)
+    script.write_text(BEFORE + (MODULE if library == "lightning" else "") + lines_of(library) + AFTER)
     command = ["env", "-C", str(tmp_path), "HF_HUB_OFFLINE=1", sys.executable, str(script)]
     result = fabric.json("job", "start", "--workers", "2", "--", *command)
     assert result["state"] == "COMPLETED", (Path(result["run_dir"]) / "rank-0.log").read_text()
+
+
+def test_ray_trains_by_the_lines_of_the_documentation(fabric: Ctl, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with tempfile.TemporaryDirectory(prefix="swml-ray-") as directory:  # its sockets need a short path
+        script = tmp_path / "script.py"
+        script.write_text(RAY.replace("{directory!r}", repr(directory)) + lines_of("ray") + "trainer.fit()\n")
+        environment = {**os.environ, "SWITCHML_RUN_DIR": str(fabric.run_dir), "RAY_USAGE_STATS_ENABLED": "0"}
+        ended = subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+        )
+    assert ended.returncode == 0, ended.stderr[-4000:]
