@@ -196,6 +196,8 @@ def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest
         for taken, rank in enumerate(order):
             ranks[rank].contribute(0, 0, int32s(rank, VALUES))
             wait_until(lambda so_far=taken + 1: contributions(fabric) == so_far, "it is taken")
+            # It finds out which rank is behind when it goes to sleep.
+            wait_until(lambda: any(each.asked_to_ring for each in ranks), "the switch sleeps")
         for rank in ranks:
             rank.wait_completed(1)
             np.testing.assert_array_equal(rank.result(0), total(3, VALUES))
