@@ -18,7 +18,6 @@ from typing import Any
 
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program, values_per_packet
 from switchml import dataplane
-from switchml.dataplane.compiler.compile_p4 import COMPILER, Variant, compile_variant
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
@@ -263,11 +262,15 @@ class Bmv2FloatsFull(Bmv2Floats):
     @classmethod
     def check_available(cls) -> None:
         """Raise TargetUnavailable if BMv2 or its compiler is not on PATH."""
+        from switchml.dataplane.compiler.compile_p4 import COMPILER  # not in the wheel
+
         super().check_available()
         if shutil.which(COMPILER) is None:
             raise TargetUnavailable(f"{COMPILER} not found")
 
     def __enter__(self) -> Target:
+        from switchml.dataplane.compiler.compile_p4 import Variant, compile_variant
+
         program = Variant(self.name, self.values[0], self.floats.upper())
         for name, text in compile_variant(program).items():
             (self.directory / Path(name).name).write_text(text, encoding="utf-8")

@@ -52,9 +52,10 @@ def stand_in_for_bmv2(engine: Engine, debian: Debian, directory: Path) -> str:
     name = f"switchml-stand-in-bmv2:{debian.release}"
     tree = _bootstrap(debian, debian.release, [], directory)
     libraries = re.findall(r"=> (/\S+)", run("ldd", program))
-    for file in (Path(program), *map(Path, libraries)):
-        # A release's /lib is a link to its /usr/lib.
-        copy = tree / file.parent.resolve().relative_to("/") / file.name
+    for file, elsewhere in ((program, "/usr/local/bin"), *((library, "/usr/local/lib") for library in libraries)):
+        # A release's /lib is a link to its /usr/lib. In the image nothing is searched for outside of /usr.
+        place = Path(file).parent.resolve()
+        copy = tree / (place if place.is_relative_to("/usr") else Path(elsewhere)).relative_to("/") / Path(file).name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if not copy.exists():
             shutil.copy2(file, copy)
