@@ -62,7 +62,7 @@ def sum_digits(values: _Floats) -> _Floats:
     2^-47 of the largest magnitude. The result is rounded once, to nearest even.
 
     Raises:
-        ValueError: the values do not have two axes and float32, or there are no ranks.
+        ValueError: `values` is not a float32 array of shape (ranks, lanes) with at least one rank.
 
     """
     parts = _parts_of(values)
@@ -86,7 +86,7 @@ def sum_fpisa(values: _Floats) -> _Floats:
     it, which rounds down. The result is cut to 24 bits. At most 128 ranks always fit.
 
     Raises:
-        ValueError: the values do not have two axes and float32, or there are no ranks.
+        ValueError: `values` is not a float32 array of shape (ranks, lanes) with at least one rank.
 
     """
     parts = _parts_of(values)
@@ -106,7 +106,8 @@ def sum_fpisa_a(values: _Floats, headroom: int = HEADROOM) -> FpisaSums:
     bits.
 
     Raises:
-        ValueError: the values do not have two axes and float32, there are no ranks, or `headroom` is not 0 to 7.
+        ValueError: `values` is not a float32 array of shape (ranks, lanes) with at least one rank.
+        ValueError: `headroom` is not 0 to 7.
 
     """
     if not 0 <= headroom <= HEADROOM:

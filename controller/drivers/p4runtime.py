@@ -464,7 +464,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if settings.target == "soft":
         values, slots = settings.values_per_packet, settings.slots
-        # It takes all formats, whichever the program has whose tables it shows.
+        # A soft switch takes all formats. The P4 program only describes its tables.
         return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))
     if _VALUES_ANNOTATION not in annotations:
         raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
@@ -475,7 +475,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
 
 
 def _formats(settings: SwitchSettings, body: object) -> frozenset[Format]:
-    """Return the formats named in a pipeline annotation, without INT32. `body` is None if there is no annotation."""
+    """Return INT32 and the formats that a pipeline's annotation names; `body` is None if it has no annotation."""
     names = re.findall(r"\w+", " ".join(map(str, body)) if isinstance(body, list | tuple) else str(body or ""))
     unknown = sorted(set(names) - {known.name.lower() for known in Format})
     if unknown:

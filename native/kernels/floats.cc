@@ -69,7 +69,7 @@ SWITCHML_INLINE FloatSum with_number(const FloatSum& sum, uint32_t bits) {
   const uint32_t before = sum.place & kPlaceMask;
   const uint32_t own = digit + 1;
   const uint32_t now = before > own ? before : own;
-  const uint32_t up = now - before;  // the places by which the digits of the sum move down
+  const uint32_t up = now - before;  // how many places the digits of the sum move down
   const uint32_t down = now - own;   // and those of the number
   const uint32_t infinity = kPlusInfinity + negative * (kMinusInfinity - kPlusInfinity);
   const uint32_t kind = where(!finite, where(fraction != 0, kNan) | where(fraction == 0, infinity));
@@ -80,13 +80,13 @@ SWITCHML_INLINE FloatSum with_number(const FloatSum& sum, uint32_t bits) {
           (sum.place & ~kPlaceMask) | kind | now};
 }
 
-// Returns the number of the highest digit of numbers of which the largest exponent field is this one.
+// Returns the place of the highest digit of numbers whose largest exponent field is `field`.
 SWITCHML_INLINE uint32_t place_of_field(uint32_t field) {
   const uint32_t power = where(field != 0, field - 1);
   return (power * 171 >> 12) + 1;
 }
 
-// Returns 2^exponent, which must be a normal number.
+// Returns 2^(exponent_field - 1023). Precondition: the field is 1 to 2046.
 SWITCHML_INLINE double power_of_two(uint32_t exponent_field) {
   return bits_as<double>(static_cast<uint64_t>(exponent_field) << 52);
 }

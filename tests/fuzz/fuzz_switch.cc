@@ -36,7 +36,7 @@ struct Bench {
   soft::PortTable ports;
   soft::Pipeline pipeline{std::make_unique<soft::PacketSlotStore>(kSlots, kValues), &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};             // expected contents of the registers
-  std::array<std::array<kernels::FloatSum, kValues>, 2 * kSlots> floats{};  // of which those of floats are rounded
+  std::array<std::array<kernels::FloatSum, kValues>, 2 * kSlots> floats{};  // the digits of sums of floats
   uint64_t packets = 0;                                                     // number given to the pipeline
 
   Bench() {

@@ -52,6 +52,23 @@ def sums(rank: int) -> list[list[float]]:
     return [tensor.tolist() for tensor in bits]
 
 
+def sparse_sum(rank: int) -> list[int]:
+    """Return the bits of a sum of sparse tensors, of which only one row is at both ranks."""
+    tensor = torch.sparse_coo_tensor(torch.tensor([[rank, 5]]), contribution(rank)[:200].reshape(2, 100), (8, 100))
+    dist.all_reduce(tensor)
+    bits: list[int] = tensor.to_dense().view(torch.int32).flatten().tolist()
+    return bits
+
+
+def test_sparse_tensors_are_summed_as_floats(ranks: Ranks) -> None:
+    results = ranks.run(2, sparse_sum, environment={"SWITCHML_TORCH_ARITHMETIC": "float"})
+    given = np.zeros((2, 8, 100), np.float32)
+    for rank in range(2):
+        given[rank, [rank, 5]] = contribution(rank)[:200].reshape(2, 100).numpy()
+    expected = sum_digits(given.reshape(2, 800))
+    assert results == [expected.view(np.int32).tolist()] * 2
+
+
 def test_sums_have_the_bits_of_the_reference(ranks: Ranks) -> None:
     results = ranks.run(2, sums, environment={"SWITCHML_TORCH_ARITHMETIC": "float"})
     given = [contribution(rank) for rank in range(2)]

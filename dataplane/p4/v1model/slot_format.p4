@@ -1,6 +1,6 @@
-// SlotFormat holds the format of the slot's phase, which is that of its first contribution. Contributions in another
-// format are taken as if they were in this one. Otherwise they would be added to what another job has left in the registers
-// of their format; so they make the sum wrong, and the check of the RESULT says that.
+// SlotFormat holds the format of the slot's phase: that of its first contribution. A later contribution in another format
+// is treated as if it had this one. The sum is then wrong, and the RESULT's check shows it. Added in its own format, it
+// would bring in what an earlier job has left in the registers of that format.
 #ifndef SWITCHML_SLOT_FORMAT_P4
 #define SWITCHML_SLOT_FORMAT_P4
 

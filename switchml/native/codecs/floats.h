@@ -6,9 +6,9 @@
 
 namespace switchml::client {
 
-// A chunk has one phase. A word is a float32, as which 16-bit numbers travel; the sum is rounded to 16 bits here. NaN
-// and infinities are numbers like others. The check has no term for the words, because rounding is not linear: it shows
-// that the ranks made the same call, and that each was counted once.
+// A chunk has one phase. A word is a float32. 16-bit numbers are widened to it, and their sum is rounded to 16 bits
+// here. NaN and infinities are numbers like others. The check has no term for the words, because rounding is not
+// linear: it shows that the ranks made the same call, and that each was counted once.
 //
 // Value is float, Float16 or BFloat16.
 template <typename Value>

@@ -89,7 +89,7 @@ class SlotStore {
   void round(size_t half);
   // Makes further floats be added to a sum that was rounded: to what it was rounded to.
   void resume(size_t half);
-  // Returns one value of the slot's memory, which is part of the sum, as the state of a sum of floats.
+  // Returns the sum of floats that the slot's memory holds for one lane.
   kernels::FloatSum float_sum(size_t half, size_t lane) const;
   SlotMemory& memory() { return memory_; }
   const SlotMemory& memory() const { return memory_; }
