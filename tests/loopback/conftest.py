@@ -1,11 +1,13 @@
-"""Fixtures of the tests that drive the soft switch over P4Runtime."""
+"""Fixtures of the tests that drive the soft switch over P4Runtime, and of those of collectives."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from collective_harness import Fabric, running_fabric
 from soft_switch import Client, SwitchProcess, running_switch
 
 
@@ -29,3 +31,17 @@ def client(switch_process: SwitchProcess, election_ids: Iterator[int]) -> Iterat
     with Client(switch_process.address, next(election_ids)) as primary:
         primary.set_config()
         yield primary
+
+
+@pytest.fixture(params=["udp", "shm"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Provide the way of ranks to the switch in tests of collectives."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def fabric(tmp_path: Path, transport: str, request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    """Provide a switch and an agent without jobs; packets have as many values as the test's module says in VALUES."""
+    with running_fabric(tmp_path, request.module.VALUES, transport=transport) as running:
+        yield running

@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +19,6 @@ VALUES = 64  # per packet, and so per quantization block
 WORLD_SIZES = (1, 2, 3, 8)
 
 Floats = npt.NDArray[np.float32]
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def int32s(rank: int, size: int) -> npt.NDArray[np.int32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,18 +21,6 @@ SEED = 11
 Array = npt.NDArray[Any]
 Codes = Literal["natural8", "dynamic8"]
 NUMBERS: dict[Codes, Format] = {"natural8": Format.NATURAL8, "dynamic8": Format.DYNAMIC8}
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def wide(rank: int, size: int) -> npt.NDArray[np.float32]:

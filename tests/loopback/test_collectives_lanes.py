@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,6 @@ import switchml
 VALUES = 64  # words per packet
 SIZES = (0, 1, 127, 128, 129, 255, 256, 257, 5000)
 Array = npt.NDArray[Any]
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def normal(rank: int, size: int) -> npt.NDArray[np.float32]:

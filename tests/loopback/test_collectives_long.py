@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +18,6 @@ VALUES = 64  # words per packet
 SIZES = (0, 1, 63, 64, 65, 1000)
 LIMITS = np.iinfo(np.int64)
 Longs = npt.NDArray[np.int64]
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def longs(rank: int, size: int, bits: int) -> Longs:

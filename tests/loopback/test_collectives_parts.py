@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,6 @@ import switchml
 VALUES = 64  # words per packet
 PARTS = (0, 1, 63, 64, 65, 1000)  # elements of each rank's part
 Array = npt.NDArray[Any]
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def values_of(dtype: np.dtype[Any], rank: int, size: int) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +22,6 @@ ELEMENTS = BLOCKS * VALUES - 7
 EMPTY_FRAME_BYTES = 14 + 20 + 8 + PROTOCOL_HEADER_BYTES  # Ethernet, IPv4, UDP
 
 Floats = npt.NDArray[np.float32]
-
-
-@pytest.fixture(params=["udp", "shm"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport=transport) as running:
-        yield running
 
 
 def blocks_of(rank: int, world_size: int, density: float, overlap: str) -> npt.NDArray[np.intp]:
