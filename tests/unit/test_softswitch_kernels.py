@@ -124,3 +124,20 @@ def test_places_of_all_exponents(instructions: str) -> None:
     for in_buffers in (0, 1):
         kernels.sum_floats(instructions, [wire_words(bits)], in_buffers, result)
         np.testing.assert_array_equal(numbers_of(result), bits)
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@pytest.mark.parametrize("in_buffers", [0, 1, 3])
+def test_sums_just_beyond_a_tie(instructions: str, in_buffers: int) -> None:
+    """The digits below a tie between two floats decide, also where a double cannot hold them."""
+    half, little = 2.0**-24, 2.0**-53  # of the last place of 1, and the last digit's unit
+    columns = [(1, half, little), (1, half, 0), (1, half, -little), (1, 3 * half, -little), (1, 3 * half, little)]
+    expected = [1 + 2 * half, 1, 1, 1 + 2 * half, 1 + 4 * half]
+    values = np.zeros((3, 16), np.float32)
+    values[:, :5], values[:, 5:10] = np.transpose(columns), -np.transpose(columns)
+    sums = np.zeros(16, np.float32)
+    sums[:5], sums[5:10] = expected, np.negative(expected)
+    assert sum_digits(values).tolist() == sums.tolist()
+    result = wire_words(np.zeros(16, np.uint32))
+    kernels.sum_floats(instructions, [wire_words(row.view(np.uint32)) for row in values], in_buffers, result)
+    np.testing.assert_array_equal(numbers_of(result).view(np.float32), sums)
