@@ -174,8 +174,14 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """The way to the switch, as far as it is alike at all ranks; unknown if the group has no job (yet)."""
         return self._queue.link if self._queue is not None else Link()
 
+    @property
+    def timeout(self) -> timedelta:
+        """The default timeout of collectives."""
+        timeout: timedelta = self._gloo.options._timeout
+        return timeout
+
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the default timeout of collectives from now on."""
+        """Set the default timeout of collectives from now on; joining the network keeps the first one."""
         self._gloo.options._timeout = timeout
 
     def shutdown(self) -> None:
@@ -657,8 +663,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _timeout(self, opts: Any, timeout: timedelta | None) -> timedelta:
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
-        default: timedelta = self._gloo.options._timeout
-        return given if given is not None and given > _UNSET else default
+        return given if given is not None and given > _UNSET else self.timeout
 
     def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
         options.timeout = self._timeout(opts, timeout)

@@ -179,4 +179,7 @@ def _call(of: Round, segment: Segment, buffer: Tensor) -> _Call:
 def _new_group(parent: SwitchMLProcessGroup, number: int, timeout: float) -> dist.ProcessGroup:
     options = dataclasses.replace(parent.options, priority=MOST_CLASSES - 1 - number)
     ranks = dist.get_process_group_ranks(parent)
-    return dist.new_group(ranks, timeout=timedelta(seconds=timeout), pg_options=options)
+    # The ranks may come here at different times: making a group has the time that its parent's collectives have.
+    group = dist.new_group(ranks, timeout=parent.timeout, pg_options=options)
+    group.set_timeout(timedelta(seconds=timeout))
+    return group
