@@ -157,7 +157,6 @@ SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides,
 SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   for (; *done + kLanes <= count; *done += kLanes) {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
     largest = _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_loadu_si512(values + *done), 1));
   }
   return _mm512_reduce_max_epu32(largest);
@@ -167,7 +166,6 @@ template <typename Half>
 SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
     const __m512i bits = _mm512_loadu_si512(values + *done);
     const __m512i moved = _mm512_or_si512(_mm512_slli_epi16(bits, 1), _mm512_srli_epi16(bits, 15));
     largest = _mm512_max_epu16(largest, moved);
