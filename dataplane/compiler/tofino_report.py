@@ -136,10 +136,11 @@ def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
 
 def markdown_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
     """Return the figures as a table in Markdown, for dataplane/README.md."""
-    lines = ["| | used | chip | budget |", "|---|---|---|---|"]
+    lines = ["| | used | chip | budget |", "|---|---|---|---|"] if budget else ["| | used | chip |", "|---|---|---|"]
     for name, figure in sorted(report.figures.items()):
         available = "" if figure.available is None else figure.available
-        lines.append(f"| {name.replace('_', ' ')} | {figure.used} | {available} | {budget.get(name, '')} |")
+        limit = f" {budget[name]} |" if budget else ""
+        lines.append(f"| {name.replace('_', ' ')} | {figure.used} | {available} |{limit}")
     return lines
 
 
