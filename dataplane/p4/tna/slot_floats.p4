@@ -1,7 +1,7 @@
 // SlotFloats holds the sums of the workers' floats, added as FPISA-A does (Yuan et al., NSDI 2022): the sum_fpisa_a of
 // ../../floats.py. Each lane has three registers:
 //
-//   place  of the sum's unit, which is 2^(place - 150)
+//   place  of the sum: its unit is 2^(place - 157)
 //   sum    a mantissa in two's complement
 //   marks  of NaN, of both infinities, and of a sum that did not fit
 //
@@ -90,8 +90,8 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
     Register<bit<32>, slot_t>(SLOT_ENTRIES) slot_sum;
     Register<marks_t, slot_t>(SLOT_ENTRIES) slot_marks;
 
-    bit<32> other;   // at first the distance from the lane's place to the value's, then the value without the sum
-    bit<32> before;  // the sum without the value
+    bit<32> other;   // at first the distance from the lane's place to the value's, later the shifted value
+    bit<32> before;  // the sum without that value
 
     RegisterAction<place_t, slot_t, bit<32>>(slot_place) overwrite_slot_place = {
         void apply(inout place_t stored, out bit<32> distance) {
@@ -107,12 +107,6 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
             if (place > stored.place + PLACES_OF_HEADROOM) {
                 stored.place = place;
             }
-        }
-    };
-    RegisterAction<place_t, slot_t, bit<32>>(slot_place) compare_slot_place = {
-        void apply(inout place_t stored, out bit<32> distance) {
-            stored.distance = place - stored.place;
-            distance = stored.distance;
         }
     };
     RegisterAction<place_t, slot_t, bit<32>>(slot_place) fetch_slot_place = {
@@ -176,13 +170,9 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
     }
 
     @hidden
-    action compare_place() {
-        other = compare_slot_place.execute(slot);
-    }
-
-    @hidden
     action fetch_place() {
         place = fetch_slot_place.execute(slot);
+        other = 0;
     }
 
     @hidden
@@ -196,7 +186,6 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
         actions = {
             overwrite_place;
             raise_place;
-            compare_place;
             fetch_place;
             @defaultonly ignore_place;
         }
@@ -205,11 +194,10 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
             (1, _, PHASE_NEWER, _): overwrite_place();
             (1, 0, PHASE_SAME, _): overwrite_place();
             (1, 1, PHASE_SAME, 0): raise_place();
-            (1, 1, PHASE_SAME, _): compare_place();
-            (0, 1, PHASE_SAME, _): fetch_place();
+            (_, 1, PHASE_SAME, _): fetch_place();
             (1, _, PHASE_REPLACED, 0): overwrite_place();
         }
-        size = 6;
+        size = 5;
     }
 
     // ---- the value at the lane's place ----
