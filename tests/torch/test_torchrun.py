@@ -71,14 +71,13 @@ def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backen
 
 
 def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path) -> None:
-    # Between two checks of torchrun the others have time to report what they saw; at the next check it stops them.
-    options = ("--standalone", "--max-restarts", "1", "--monitor-interval", "5")
+    options = ("--standalone", "--max-restarts", "1")
     assert status(torchrun(home, 4, tmp_path, *options, arguments=("--crash", "2"))) == 0
     for rank in (0, 1, 3):
         result = json.loads((tmp_path / f"0-{rank}.json").read_text())
         assert result["ranks"] == [2]
         assert "rank 2" in result["error"]
-        assert result["seconds"] < 2
+        assert result["seconds"] < 20  # without any timeout, on a busy machine; the call would end after 60
     assert not (tmp_path / "0-2.json").exists()
     assert [result["total"] for result in said(tmp_path, 4, attempt=1)] == [10.0] * 4
     before, after = home.json("job", "list", "--all")["jobs"][-2:]
