@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from controlled_switches import TARGETS, ControlledSwitch, require_target
-from controller_harness import ControllerProcess, ScriptedAgent, wait_until
+from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, wait_until
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
@@ -112,7 +112,7 @@ def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProces
         attach_all(client, agent, job)
         other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
-            revocation = each.wait_for("revocation", seconds=2)
+            revocation = each.wait_for("revocation")
             assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
         *_, last = client.watch_job(job.id)
         assert (last.state, last.failure) == (
@@ -130,7 +130,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
     attach_all(client, agent, job)
     before_tables = sorted(map(str, client.show_switch().entries))
     controller.kill() if violently else controller.stop()
-    assert agent.ended.wait(5)
+    assert agent.ended.wait(DEADLINE)
     before = len(controller.log.read_text())
     client = controller.start()
     assert client.get_job("survivor").state == pb.JOB_STATE_RUNNING

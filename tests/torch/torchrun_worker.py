@@ -28,8 +28,9 @@ def total(rank: int, size: int) -> float:
 
 
 def lose(crash: int) -> dict[str, object]:
-    """Make all-reduces until the death of a rank interrupts one, also if torchrun notices it first and sends SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun waits 30 s for the rank to end by itself
+    """Make all-reduces until the death of a rank interrupts one."""
+    # If torchrun notices the death first, it sends SIGTERM, and waits 30 s for this process to end by itself.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     x = torch.ones(2_000_000)
     if dist.get_rank() == crash:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
