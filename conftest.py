@@ -21,11 +21,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let no example of a hypothesis test fail for the time that it takes: a busy machine decides that."""
+    """Let no example of a hypothesis test fail for the time that it takes: a busy machine decides that.
+
+    The examples are the same at each run, so that a newly found defect does not block an unrelated change. With
+    `--hypothesis-seed NUMBER` they are others.
+    """
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import settings
 
-        settings.register_profile("switchml", deadline=None)
+        same = config.getoption("--hypothesis-seed") is None
+        settings.register_profile("switchml", deadline=None, derandomize=same)
         settings.load_profile("switchml")
 
 
