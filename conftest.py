@@ -17,7 +17,8 @@ sys.path.append(str(Path(__file__).parent))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that targets of the Makefile use."""
     parser.addoption("--long", action="store_true", help="also run the tests that are too long for `make test`")
-    parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
+    several = "how often a worker is killed, over each transport; more than once is a measurement on a quiet machine"
+    parser.addoption("--lost-workers", type=int, default=1, help=several)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,7 +29,7 @@ def busy(ctl: Ctl) -> Iterator[Ctl]:
     wait_until(lambda: [job["state"] for job in ctl.json("job", "list")["jobs"]] == ["RUNNING"], "busy runs")
     yield ctl
     job.terminate()
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
 
 
 def test_a_failed_job_gives_its_status_to_who_watches_or_waits(fabric: Ctl) -> None:
@@ -48,7 +48,7 @@ def test_waiting_has_a_deadline_and_ends_with_the_job(fabric: Ctl) -> None:
     assert "job idle did not end within 0.5 s: it is READY" in late.stderr
     waiting = fabric.start("job", "wait", "idle", "--json")
     fabric.run("job", "stop", "idle")
-    stdout, _ = waiting.communicate(timeout=30)
+    stdout, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 1
     assert '"state": "STOPPED"' in stdout
 

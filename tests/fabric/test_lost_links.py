@@ -17,7 +17,7 @@ from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interfac
 REASON = why_no_namespaces()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 
-SECONDS = 10.0
+SECONDS = 30.0
 """The time until a link must be named here: a busy machine is slower than docs/reliability.md says."""
 UPLINK = 3  # of leaf2, which has two hosts
 
