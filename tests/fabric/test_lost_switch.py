@@ -4,16 +4,20 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fabric_harness import Ctl, wait_until
 
-AT_ONCE = 20.0  # seconds on a busy machine, where it takes 2 on a quiet one; calls would wait for 60
 
-
-@pytest.mark.parametrize("transport", ["shm", pytest.param("udp", marks=pytest.mark.long)])
-def test_all_ranks_hear_that_the_switch_is_gone(ctl: Ctl, transport: str) -> None:
+@pytest.mark.parametrize(
+    ("transport", "seconds"),
+    [("shm", 3.0), pytest.param("udp", 4.0, marks=pytest.mark.long)],  # its end of the ranks' connections; its address
+)
+def test_all_ranks_hear_that_the_switch_is_gone(
+    ctl: Ctl, transport: str, seconds: float, limit: Callable[[float], float]
+) -> None:
     ctl.run("up", "--transport", transport, "--agents", "2")
     switch = ctl.processes()[0]
     worker = ctl.worker("survives", "--steps", "100000", "--size", "100000", "--timeout", "60", "--say-steps")
@@ -30,7 +34,7 @@ def test_all_ranks_hear_that_the_switch_is_gone(ctl: Ctl, transport: str) -> Non
     assert len(errors) == 3, stderr[-2000:]
     for words in errors:
         assert words["error"].startswith("SwitchLost"), words
-        assert words["error_at"] - killed < AT_ONCE
+        assert words["error_at"] - killed < limit(seconds)
     assert job.returncode == 3
 
 

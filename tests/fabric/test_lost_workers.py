@@ -14,8 +14,8 @@ import pytest
 from fabric_harness import Ctl, wait_until
 
 MEGABYTES_64 = str(64 * 2**20 // 4)
-SECONDS = 2.0  # the limit of a measurement on a quiet machine
-AT_ONCE = 20.0  # on a busy one, which may stall any process; calls would wait for minutes
+SECONDS = 2.0
+Limit = Callable[[float], float]
 
 
 def said(stderr: str) -> list[tuple[int, dict[str, Any]]]:
@@ -73,7 +73,9 @@ def run(ctl: Ctl, policy: str, *arguments: str, workers: int = 3, status: int = 
     return said(done.stderr)
 
 
-def test_the_others_are_told_at_once(on: Ctl, lost_worker_runs: int, figure: Callable[[str], None]) -> None:
+def test_the_others_are_told_within_two_seconds(
+    on: Ctl, lost_worker_runs: int, figure: Callable[[str], None], limit: Limit
+) -> None:
     seconds = []
     for _ in range(lost_worker_runs):
         arguments = ["--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", "60"]
@@ -94,11 +96,11 @@ def test_the_others_are_told_at_once(on: Ctl, lost_worker_runs: int, figure: Cal
         f"{lost_worker_runs} workers killed, {len(seconds)} of {2 * lost_worker_runs} others told so by WorkerLost: "
         f"after {median:.3f} s (median), {longest:.3f} s (longest)"
     )
-    assert longest < (SECONDS if lost_worker_runs > 1 else AT_ONCE)
+    assert longest < limit(SECONDS)
 
 
 @pytest.mark.parametrize("on", ["shm", *LONG, *LOSSY, BMV2], indirect=True)
-def test_they_go_on_without_it(on: Ctl, size: str) -> None:
+def test_they_go_on_without_it(on: Ctl, size: str, limit: Limit) -> None:
     words = run(on, "shrink", "--victim", "1", "--size", size)
     assert value(words, "world_size") == {0: 2, 2: 2}
     assert value(words, "rank") == {0: 0, 2: 1}
@@ -106,7 +108,7 @@ def test_they_go_on_without_it(on: Ctl, size: str) -> None:
     assert len(set(value(words, "completed").values())) == 1
     assert value(words, "steps") == {0: 20, 2: 20}
     [killed] = value(words, "killed").values()
-    assert all(0 < when - killed < AT_ONCE for when in value(words, "changed").values())
+    assert all(0 < when - killed < limit(SECONDS) for when in value(words, "changed").values())
 
 
 @pytest.mark.parametrize("attaches", [False, True])
@@ -144,7 +146,7 @@ def test_it_is_started_again_and_takes_its_place(on: Ctl, size: str) -> None:
     ("policy", "transport", "workers"),
     [("shrink", "udp", 3), ("shrink", "udp", 2), ("restart", "shm", 3), ("restart", "udp", 3)],
 )
-def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int) -> None:
+def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int, limit: Limit) -> None:
     ctl.run("up", "--agents", str(workers), "--transport", transport)
     [agent] = [process for process in ctl.processes() if process["name"] == "agent-1"]
     worker = ctl.worker("survives", "--steps", "60", "--pause", "0.15")
@@ -158,7 +160,7 @@ def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int)
     changed = value(words, "changed")
     others = {0, 2} if workers == 3 else {0}
     assert changed.keys() == others
-    assert all(when - killed < AT_ONCE for when in changed.values())
+    assert all(when - killed < limit(5) for when in changed.values())
     assert "rank 1 was lost: " in value(words, "message")[0]  # the launcher may notice it before the controller does
     assert value(words, "error")[1].startswith("AgentLost")
     assert value(words, "steps") == dict.fromkeys(others if policy == "shrink" else others | {1}, 60)

@@ -10,7 +10,7 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +150,7 @@ def test_a_failed_check_without_a_verdict_ends_too(fabric: Fabric, monkeypatch: 
 # ---- time ----
 
 
-def test_a_timeout_names_the_missing_rank_and_is_final(fabric: Fabric) -> None:
+def test_a_timeout_names_the_missing_rank_and_is_final(fabric: Fabric, limit: Callable[[float], float]) -> None:
     fabric.add_job(1, 3)
     comms = [fabric.connect(rank) for rank in range(3)]
     x = np.ones(100, np.float32)
@@ -160,7 +160,7 @@ def test_a_timeout_names_the_missing_rank_and_is_final(fabric: Fabric) -> None:
     work = comms[0].all_reduce(x.copy(), async_op=True, timeout=0.2)
     with pytest.raises(switchml.CollectiveTimeout, match="rank 2 had not taken part") as raised:
         work.wait()
-    assert 0.1 < time.monotonic() - began < DEADLINE
+    assert 0.1 < time.monotonic() - began < limit(1.5)
     assert not waits.is_completed()
     assert raised.value.ranks == (2,)
     with pytest.raises(switchml.CollectiveTimeout, match="was not started") as again:
@@ -206,7 +206,7 @@ def test_a_result_that_comes_late_is_still_a_result(fabric: Fabric) -> None:
 # ---- ends ----
 
 
-def test_a_lost_rank_ends_the_calls_of_the_others_at_once(fabric: Fabric) -> None:
+def test_a_lost_rank_ends_the_calls_of_the_others_at_once(fabric: Fabric, limit: Callable[[float], float]) -> None:
     fabric.add_job(1, 2)
     survivor, victim = fabric.connect(0), fabric.connect(1)
     work = survivor.all_reduce(np.ones(10, np.float32), async_op=True)
@@ -214,7 +214,7 @@ def test_a_lost_rank_ends_the_calls_of_the_others_at_once(fabric: Fabric) -> Non
     victim.end("its host is on fire")
     with pytest.raises(switchml.WorkerLost, match=r"rank 0 of job 'job-1'.*its host is on fire"):
         work.wait()
-    assert time.monotonic() - began < DEADLINE  # the call would wait for minutes
+    assert time.monotonic() - began < limit(2)
     survivor.close()
 
 

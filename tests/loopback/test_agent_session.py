@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,14 +192,16 @@ async def test_revocations_of_other_epochs_and_jobs_are_ignored(tmp_path: Path) 
         await in_thread(comm.close)
 
 
-async def test_a_process_that_goes_away_is_reported(tmp_path: Path) -> None:
+async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path, limit: Callable[[float], float]) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job()
         process = await in_thread(lambda: RawProcess(agent.options.socket))
         await in_thread(lambda: process.attach(rank=1))
         await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 1)
+        began = time.monotonic()
         process.socket.close()
         event = await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)
+        assert time.monotonic() - began < limit(1)
         assert "without closing" in event.detail
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +106,15 @@ def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> 
         assert not found.missing
 
 
-def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(client: ControllerClient) -> None:
+def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(
+    client: ControllerClient, limit: Callable[[float], float]
+) -> None:
     with ScriptedAgent(client.address) as agent:
         client.start_job(2, name="p")
         threading.Thread(target=lambda: (agent.wait_for("profile_order"), agent.disconnect()), daemon=True).start()
+        began = time.monotonic()
         found = client.profile_job("p")
+        assert time.monotonic() - began < limit(2)
         assert [missing.reason for missing in found.missing] == ["it was lost"]
         assert list(found.missing[0].ranks) == [0, 1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
@@ -98,7 +98,9 @@ def live_job(client: ControllerClient, key: str = "k") -> pb.Job:
     return client.get_job(job_name(key))
 
 
-def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+def test_each_rank_goes_to_the_agent_that_announced_it(
+    client: ControllerClient, agents: tuple[Agent, Agent], limit: Callable[[float], float]
+) -> None:
     first, second = agents
     numbers = [first.announce(rank, 3, "run/7", slots=64, priority=4) for rank in (2, 0)]
     assert not client.list_jobs()
@@ -120,7 +122,7 @@ def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient,
     for rank in range(3):
         agents[rank % 2].event(job, rank, pb.RankEvent.KIND_ATTACHED)
     second.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
-    revocation = first.wait_for("revocation")
+    revocation = first.wait_for("revocation", seconds=limit(2))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert not first.messages("rendezvous_refusal")
 
@@ -285,7 +287,9 @@ def test_a_job_that_does_not_end_holds_its_key(client: ControllerClient, agents:
         assert f"switchml-ctl job stop {name}" in refusal.message
 
 
-def test_a_rank_that_is_lost_while_the_job_starts(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+def test_a_rank_that_is_lost_while_the_job_starts(
+    client: ControllerClient, agents: tuple[Agent, Agent], limit: Callable[[float], float]
+) -> None:
     first, second = agents
     second.answer = lambda _: None
     first.announce(0)
@@ -293,7 +297,7 @@ def test_a_rank_that_is_lost_while_the_job_starts(client: ControllerClient, agen
     assignment = second.wait_for("assignment")
     job = pb.Job(id=assignment.job, epoch=assignment.epoch)
     second.event(job, 1, pb.RankEvent.KIND_LOST, detail="it went away")
-    revocation = first.wait_for("revocation")
+    revocation = first.wait_for("revocation", seconds=limit(2))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert client.get_job(job_name("k")).failure.endswith("says: it went away")
     assert "rank 1 was lost" in first.refusals()[0].message

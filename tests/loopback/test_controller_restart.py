@@ -95,7 +95,7 @@ def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: Swi
     agent.disconnect()
 
 
-def test_agents_that_do_not_come_back(controller: ControllerProcess):
+def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address, "a1") as first, ScriptedAgent(client.address, "a2") as second:
         job = client.start_job(4)
@@ -104,7 +104,7 @@ def test_agents_that_do_not_come_back(controller: ControllerProcess):
         assert second.ended.wait(DEADLINE)
     client = controller.start()
     agent = come_back(client, job, attached=False)
-    revocation = agent.wait_for("revocation")
+    revocation = agent.wait_for("revocation", seconds=limit(13))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [2, 3])
     *_, last = client.watch_job(job.id)
     assert "agent a2 did not come back within 10 s" in last.failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -105,14 +105,14 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
         assert_empty(client, switch)
 
 
-def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess):
+def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2) as other:
         job = client.start_job(4)
         attach_all(client, agent, job)
         other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
-            revocation = each.wait_for("revocation")
+            revocation = each.wait_for("revocation", seconds=limit(2))
             assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
         *_, last = client.watch_job(job.id)
         assert (last.state, last.failure) == (

@@ -23,8 +23,6 @@ from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
 EXACT = {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}
-AT_ONCE = 20.0
-"""Seconds that a busy machine may take for what happens without any timeout; calls would end after 40."""
 NARROW = {"SWITCHML_TORCH_WIRE": "8", "SWITCHML_TORCH_ROUNDING": "stochastic"}
 
 
@@ -59,8 +57,8 @@ def calls_until_failure(rank: int, way: str, calls: list[float]) -> None:
             work.get_future().wait()
 
 
-def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
-    """Kill rank 1 in the middle; return how long the last call of another rank takes, and its errors."""
+def one_dies(rank: int, way: str) -> tuple[float, float, tuple[int, ...], str]:
+    """Kill rank 1 in the middle; return how long another rank's last call and the next one take, and their errors."""
     calls: list[float] = []
     # A future does not preserve the type.
     with pytest.raises(dist.DistBackendError if way == "wait" else RuntimeError) as raised:
@@ -70,21 +68,21 @@ def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
     again = time.monotonic()
     with pytest.raises(switchml.torch.SwitchMLBackendError) as later:
         dist.all_reduce(torch.ones(1))
-    assert time.monotonic() - again < AT_ONCE
-    return seconds, later.value.ranks, str(raised.value)
+    return seconds, time.monotonic() - again, later.value.ranks, str(raised.value)
 
 
 @pytest.mark.parametrize(("way", "environment"), [("wait", {}), ("future", {}), ("wait", GLOO)])
-def test_a_killed_rank_is_named_at_once(
-    ranks: Ranks, way: str, environment: dict[str, str], figure: Callable[[str], None]
+def test_a_killed_rank_is_named_within_two_seconds(
+    ranks: Ranks, way: str, environment: dict[str, str], figure: Callable[[str], None], limit: Callable[[float], float]
 ) -> None:
     started = ranks.finish(ranks.start(3, one_dies, way, environment=environment))
     assert started[1].failure == "the process ended without a word"
     for rank in (0, 2):
         assert not started[rank].failure, started[rank].failure
-        seconds, named, message = started[rank].result
+        seconds, of_next, named, message = started[rank].result
         figure(f"rank 1 is killed: rank {rank} is told after {seconds:.2f} s")
-        assert seconds < AT_ONCE
+        assert seconds < limit(2)
+        assert of_next < limit(0.5)
         assert named == (1,)
         assert "rank 1" in message
         assert "WorkerLost" in message or "lost" in message
