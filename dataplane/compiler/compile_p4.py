@@ -48,11 +48,11 @@ COMPILER = "p4c-bm2-ss"
 _HERE = Path(__file__).resolve().parent.parent
 _BUILD = Path("p4") / "build"
 _DIGEST = "digest.json"
-_ENTRIES = {"bmv2": "v1model/switchml.p4", "tofino": compile_tofino.ENTRY}
+_BMV2_ENTRY = "v1model/switchml.p4"
 _HEADER = re.compile(r"^#include <(.*)>", re.MULTILINE)
 _CONSTANT = re.compile(r"\bconst [^;=]* (\w+) = [^;]*;\n?")
 
-TARGETS = tuple(_ENTRIES)
+TARGETS = ("bmv2", "tofino")
 
 
 class CompileError(Exception):
@@ -82,7 +82,11 @@ VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256), Variant("swit
 # expressions with which floats are added would grow exponentially.
 _OPTIONS_FOR_FLOATS = ("--excludeMidendPasses", "P4::LocalCopyPropagation")
 
-_MACROS = {"bmv2": [variant.macros for variant in VARIANTS], "tofino": [[f"-DVALUES={compile_tofino.VALUES}"]]}
+# Of each target's programs the entry file and the options that define macros.
+_PROGRAMS: dict[str, list[tuple[str, list[str]]]] = {
+    "bmv2": [(_BMV2_ENTRY, variant.macros) for variant in VARIANTS],
+    "tofino": [(program.entry, []) for program in compile_tofino.PROGRAMS],
+}
 
 
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
@@ -95,7 +99,7 @@ def digest_of_sources(target: str, folder: Path = _HERE) -> str:
         CompileError: cpp is not on PATH, or refused a program.
 
     """
-    programs = [_preprocessed(folder / "p4" / _ENTRIES[target], macros) for macros in _MACROS[target]]
+    programs = [_preprocessed(folder / "p4" / entry, macros) for entry, macros in _PROGRAMS[target]]
     return digest_of_text("".join(_without_unused_constants(program) for program in programs))
 
 
@@ -193,7 +197,7 @@ def compile_variant(variant: Variant) -> dict[str, str]:
             str(p4info),
             "-o",
             str(config),
-            _ENTRIES["bmv2"],
+            _BMV2_ENTRY,
         )
         return {
             f"bmv2/{variant.name}.p4info.txtpb": p4info.read_text(encoding="utf-8"),
@@ -273,21 +277,27 @@ def _make_bmv2() -> None:
 
 
 def _make_tofino(device: str) -> None:
-    """Compile, print the report with the budget, and write the outputs unless a limit is exceeded."""
+    """Compile the programs, print their reports, and write the outputs unless a limit is exceeded."""
     compiler = compile_tofino.compiler_version()
     if compiler is None:
         raise CompileError(
             f"{compile_tofino.COMPILER} and {compile_tofino.ASSEMBLER} are not on PATH: build p4c with "
             "-DENABLE_TOFINO=ON to compile the P4 program for Tofino"
         )
-    compilation = compile_tofino.compile_tofino(device)
-    budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if device == "tofino" else {}
-    for line in report_lines(compilation.report, budget):
-        click.echo(line)
-    click.echo(f"\ncompiled in {compilation.seconds:.0f} s")
+    outputs: dict[str, str] = {}
+    for program in compile_tofino.PROGRAMS:
+        compilation = compile_tofino.compile_tofino(program, device)
+        limited = device == "tofino" and not program.studied
+        budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if limited else {}
+        click.echo(program.name)
+        for line in report_lines(compilation.report, budget):
+            click.echo(line)
+        click.echo(f"\ncompiled in {compilation.seconds:.0f} s\n")
+        if limited:
+            check_budget(compilation.report, budget)
+        outputs |= compilation.outputs
     if device == "tofino":
-        check_budget(compilation.report, budget)
-        for name in write_outputs("tofino", compiler, compilation.outputs):
+        for name in write_outputs("tofino", compiler, outputs):
             click.echo(name)
 
 

@@ -25,8 +25,9 @@ __all__ = [
     "BUDGET",
     "COMPILER",
     "ENTRY",
-    "VALUES",
+    "PROGRAMS",
     "Compilation",
+    "Program",
     "TofinoCompileError",
     "check_parser",
     "compile_tofino",
@@ -38,7 +39,6 @@ ASSEMBLER = "bfas"
 ENTRY = "tna/switchml.p4"
 BUDGET = "tna/budget.toml"  # both relative to the P4 folder
 
-VALUES = 64
 _DEVICES = {"tofino": 1, "tofino2": 2}
 _P4 = Path(__file__).parent.parent / "p4"
 _SECONDS = 3600  # for a busy machine; an idle one needs less than a minute
@@ -46,6 +46,21 @@ _SECONDS = 3600  # for a busy machine; an idle one needs less than a minute
 
 class TofinoCompileError(Exception):
     """The compiler is missing, or refused the program; the text contains its messages."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program for Tofino: its name, its entry file relative to the P4 folder, and whether switches run it.
+
+    A program that is only studied has no budget, and its BfRt schema is not kept.
+    """
+
+    name: str
+    entry: str
+    studied: bool = False
+
+
+PROGRAMS = (Program("switchml", ENTRY), Program("fpisa", "tna/fpisa.p4", studied=True))
 
 
 @dataclass(frozen=True)
@@ -72,17 +87,17 @@ def compiler_version() -> str | None:
     raise TofinoCompileError(f"{COMPILER} --version prints no version")
 
 
-def compile_tofino(device: str = "tofino") -> Compilation:
-    """Compile the program for ``device``, which is ``tofino`` or ``tofino2``.
+def compile_tofino(program: Program, device: str = "tofino") -> Compilation:
+    """Compile a program for ``device``, which is ``tofino`` or ``tofino2``.
 
     Raises:
         TofinoCompileError: a program is not on PATH, or refused the source.
 
     """
-    options = [f"-DVALUES={VALUES}"]
     try:
-        model = compile_ir(_P4, ENTRY, options)
-        source = preprocessed(_P4, ENTRY, [*options, "-U__TARGET_TOFINO__", f"-D__TARGET_TOFINO__={_DEVICES[device]}"])
+        model = compile_ir(_P4, program.entry)
+        device_macro = ["-U__TARGET_TOFINO__", f"-D__TARGET_TOFINO__={_DEVICES[device]}"]
+        source = preprocessed(_P4, program.entry, device_macro)
     except CompileRefused as error:
         raise TofinoCompileError(str(error)) from error
     with tempfile.TemporaryDirectory() as place:
@@ -121,11 +136,12 @@ def compile_tofino(device: str = "tofino") -> Compilation:
         except AssemblyError as error:
             raise TofinoCompileError(f"the assembly is not understood: {error}") from error
     outputs = {
-        "tofino/bfrt.json": _schema_text(schema),
-        "tofino/resources.json": json.dumps(report.to_json(), indent=1) + "\n",
-        "tofino/switchml.ir.json": model,
-        "tofino/switchml.stateful.json": stateful,
+        f"tofino/{program.name}.resources.json": json.dumps(report.to_json(), indent=1) + "\n",
+        f"tofino/{program.name}.ir.json": model,
+        f"tofino/{program.name}.stateful.json": stateful,
     }
+    if not program.studied:
+        outputs["tofino/bfrt.json"] = _schema_text(schema)
     return Compilation(outputs, report, seconds)
 
 
@@ -183,7 +199,7 @@ def _run(*command: str) -> str:
             f"{command[0]} is not on PATH: build p4c with -DENABLE_TOFINO=ON to compile for Tofino"
         ) from error
     except subprocess.CalledProcessError as error:
-        raise TofinoCompileError(f"{command[0]} refused {ENTRY}:\n{error.stdout}{error.stderr}") from error
+        raise TofinoCompileError(f"{command[0]} refused its input:\n{error.stdout}{error.stderr}") from error
     except subprocess.TimeoutExpired as error:
-        raise TofinoCompileError(f"{command[0]} did not finish {ENTRY} within {_SECONDS} s") from error
+        raise TofinoCompileError(f"{command[0]} did not finish within {_SECONDS} s") from error
     return done.stdout + done.stderr

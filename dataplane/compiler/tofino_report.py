@@ -136,11 +136,13 @@ def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
 
 def markdown_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
     """Return the figures as a table in Markdown, for dataplane/README.md."""
-    lines = ["| | used | chip | budget |", "|---|---|---|---|"]
+    columns = ["", "used", "chip"] + (["budget"] if budget else [])
+    rows = [columns, ["---"] * len(columns)]
     for name, figure in sorted(report.figures.items()):
-        available = "" if figure.available is None else figure.available
-        lines.append(f"| {name.replace('_', ' ')} | {figure.used} | {available} | {budget.get(name, '')} |")
-    return lines
+        available = "" if figure.available is None else str(figure.available)
+        limit = [str(budget[name])] if budget else []
+        rows.append([name.replace("_", " "), str(figure.used), available, *limit])
+    return [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -23,16 +23,16 @@ class CompileRefused(Exception):
     """The compiler is missing, or refused the program; the text says why."""
 
 
-def compile_ir(folder: Path, entry: str, options: Sequence[str]) -> str:
+def compile_ir(folder: Path, entry: str) -> str:
     """Return the text of the model's program.
 
-    ``folder`` is the one with tna/ and common/, ``entry`` a path relative to it, ``options`` such as ``-DVALUES=60``.
+    ``folder`` is the one with tna/ and common/, ``entry`` a path relative to it.
 
     Raises:
         CompileRefused: p4test is not on PATH, or refused the program, or the model does not know something in it.
 
     """
-    source = preprocessed(folder, entry, options)
+    source = preprocessed(folder, entry)
     with tempfile.TemporaryDirectory() as place:
         broken, dump = Path(place) / "program.p4", Path(place) / "program.json"
         broken.write_text(source, encoding="utf-8")
@@ -44,7 +44,7 @@ def compile_ir(folder: Path, entry: str, options: Sequence[str]) -> str:
             raise CompileRefused(f"the model of the pipeline does not support this: {error}") from error
 
 
-def preprocessed(folder: Path, entry: str, options: Sequence[str]) -> str:
+def preprocessed(folder: Path, entry: str, options: Sequence[str] = ()) -> str:
     """Return the program as one file without directives and without very long lines; compile it with --nocpp.
 
     Raises:

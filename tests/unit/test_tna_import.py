@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{CO
 
 @needs_compiler
 def test_a_program_is_compiled_and_executed() -> None:
-    program = json.loads(compile_ir(HERE, EXAMPLE, []))
+    program = json.loads(compile_ir(HERE, EXAMPLE))
     state = state_of(program)
     out: list[tuple[int, bytes]] = []
     pipeline = Pipeline(program, state, lambda *sent: out.append(sent))
@@ -51,8 +51,8 @@ def test_a_program_is_compiled_and_executed() -> None:
 
 @needs_compiler
 def test_the_same_source_makes_the_same_program_without_paths() -> None:
-    text = compile_ir(HERE, EXAMPLE, [])
-    assert text == compile_ir(HERE, EXAMPLE, [])
+    text = compile_ir(HERE, EXAMPLE)
+    assert text == compile_ir(HERE, EXAMPLE)
     assert json.loads(text)["files"] == [EXAMPLE]
     assert str(HERE) not in text
 
@@ -65,16 +65,16 @@ def test_what_is_not_modelled_is_refused_with_its_place(tmp_path: Path) -> None:
     )
     (tmp_path / EXAMPLE).write_text(source, encoding="utf-8")
     with pytest.raises(CompileRefused, match=r"tna_example\.p4:\d+: the extern Meter is not modelled"):
-        compile_ir(tmp_path, EXAMPLE, [])
+        compile_ir(tmp_path, EXAMPLE)
     (tmp_path / EXAMPLE).write_text(source.replace("meta.known = 1;", "meta.known = ;"), encoding="utf-8")
     with pytest.raises(CompileRefused, match="syntax error"):
-        compile_ir(tmp_path, EXAMPLE, [])
+        compile_ir(tmp_path, EXAMPLE)
 
 
 def test_without_the_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(CompileRefused, match="p4test is not on PATH: install p4c"):
-        compile_ir(HERE, EXAMPLE, [])
+        compile_ir(HERE, EXAMPLE)
 
 
 def test_our_program_names_no_path_of_a_machine() -> None:

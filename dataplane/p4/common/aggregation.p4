@@ -89,7 +89,9 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;
     SlotNext() slot_next;
+#if CAN_ADD_INTEGERS
     SlotValues() slot_values;
+#endif
 #if CAN_ADD_FLOATS
     SlotFormat() slot_format;
 #endif
@@ -105,8 +107,10 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
         // The target adds floats when the verdict is known.
         if (hdr.switchml.format != FORMAT_FLOAT32)
 #endif
+#if CAN_ADD_INTEGERS
         slot_values.apply(hdr.values, hdr.switchml.slot, meta.phase_predicate, meta.seen, meta.has_values,
                           meta.filled_before);
+#endif
     }
 }
 

@@ -19,7 +19,9 @@
 #define PAIRS_0_TO_59(M)                                                                  \
     PAIRS_10(M, ) PAIRS_10(M, 1) PAIRS_10(M, 2) PAIRS_10(M, 3) PAIRS_10(M, 4) PAIRS_10(M, 5)
 
-#if VALUES == 60
+#if VALUES == 6
+#define FOR_EACH_LANE(M) M(0) M(1) M(2) M(3) M(4) M(5)
+#elif VALUES == 60
 #define FOR_EACH_LANE(M) LANES_0_TO_59(M)
 #define FOR_EACH_PAIR(M) PAIRS_0_TO_59(M)
 #elif VALUES == 64
@@ -32,7 +34,7 @@
     LANES_10(M, 20) LANES_10(M, 21) LANES_10(M, 22) LANES_10(M, 23) LANES_10(M, 24)       \
     M(250) M(251) M(252) M(253) M(254) M(255)
 #else
-#error "VALUES (values per packet) must be 60, 64 or 256"
+#error "VALUES (values per packet) must be 6, 60, 64 or 256"
 #endif
 
 #endif

@@ -8,9 +8,9 @@
 #define LENGTHS_EMPTY UDP_LENGTH_EMPTY, IPV4_LENGTH_EMPTY
 #define LENGTHS_WITH_VALUES UDP_LENGTH_VALUES, IPV4_LENGTH_VALUES
 // version, format
-#define OF_THIS_VERSION PROTOCOL_VERSION, FORMAT_INT32
+#define OF_THIS_VERSION PROTOCOL_VERSION, FORMAT_OF_WORDS
 // version, kind, format; RESULTs are malformed unless they are the parent's, which are admitted
-#define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_INT32
+#define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_OF_WORDS
 // The same for packets of the other formats that a pipeline may take: codes, which are of two formats, or floats.
 #if CAN_EXPAND_CODES
 #define LENGTHS_WITH_OTHERS UDP_LENGTH_CODES, IPV4_LENGTH_CODES

@@ -16,11 +16,28 @@ const bit<32> WORKER_ENTRIES = 1536;
 #define DIRECT_COUNTER DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES)
 #define COUNT_ENTRY(name) name.count();
 
+// Whether this is the program that adds floats, and nothing else (fpisa.p4).
+#ifndef FPISA_A
+#define FPISA_A 0
+#endif
+
+// The format of contributions.
+#if FPISA_A
+#define FORMAT_OF_WORDS FORMAT_FLOAT32
+#else
+#define FORMAT_OF_WORDS FORMAT_INT32
+#endif
+
 // Bridged metadata: precedes every packet between ingress and egress, and a RESULT with values while it is recirculated
 // (recirculation.p4). It never leaves the switch.
 header bridged_metadata_t {
     bit<4> verdict;
+#if FPISA_A
+    @padding bit<1> unused_1;
+    bit<1> has_floats;         // floats_t follows, and the packet has values
+#else
     @padding bit<2> unused_1;
+#endif
     bit<1> flooded;
     bit<1> new_ipv4_header;
     @padding bit<7> unused_2;
@@ -29,7 +46,11 @@ header bridged_metadata_t {
 }
 
 // Additional members of headers_t and metadata_t on this target.
+#if FPISA_A
+#define TARGET_HEADERS bridged_metadata_t bridged; floats_t floats;
+#else
 #define TARGET_HEADERS bridged_metadata_t bridged;
+#endif
 #define TARGET_METADATA                                                                                         \
     PortId_t recirculation_port;                                                                                \
     bit<32> phase_now; /* phase of the slot after this packet: equal to the packet's unless that is stale */    \
@@ -46,8 +67,9 @@ header bridged_metadata_t {
 // lanes begin in the stage after the one that has decided what they do; no stages are left.
 #define CAN_EXPAND_CODES 0
 
-// True if contributions may have floats.
+// True if contributions may have floats beside integers.
 #define CAN_ADD_FLOATS 0
+#define CAN_ADD_INTEGERS (!FPISA_A)
 
 // The parent's bit in a bitmap: the last one.
 const bitmap_t FINAL = 32w1 << 31;

@@ -45,6 +45,9 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
         hdr.bridged.verdict = meta.verdict;
         hdr.bridged.flooded = meta.flooded;
         hdr.bridged.new_ipv4_header = meta.new_ipv4_header;
+#if FPISA_A
+        hdr.bridged.has_floats = (bit<1>)hdr.floats.isValid();
+#endif
         hdr.bridged.port = ingress_port;
         hdr.bridged.group = meta.group;
     }
@@ -117,12 +120,14 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
             // A RESULT of the parent has come with the values of all lanes.
             (_, _, _, VERDICT_COMPLETED, _, _, 1): send_to_group();
             // A packet with values needs a recirculation port, and the controller has not configured one.
+#if !FPISA_A
             (_, _, true, VERDICT_COMPLETED, _, 0, _): end_without_route();
             (_, _, true, VERDICT_RESENT, _, 0, _): end_without_route();
             (_, _, true, VERDICT_FORWARDED, _, 0, _): end_without_route();
             (_, _, true, VERDICT_COMPLETED, _, _, _): recirculate();
             (_, _, true, VERDICT_RESENT, _, _, _): recirculate();
             (_, _, true, VERDICT_FORWARDED, _, _, _): recirculate();
+#endif
             (_, _, _, _, DESTINATION_PORT, _, _): send_to_port();
             (_, _, _, _, DESTINATION_GROUP, _, _): send_to_group();
         }

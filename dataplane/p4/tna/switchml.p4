@@ -8,7 +8,9 @@
 #include "slot_exponent.p4"
 #include "slot_check.p4"
 #include "slot_next.p4"
+#if !FPISA_A
 #include "slot_values.p4"
+#endif
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
 
@@ -66,9 +68,19 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, in ingress_i
     PacketProcessing() packet_processing;
     ForwardingDecision() forwarding_decision;
     IngressDropCounter() drop_counter_of_ingress;
+#if FPISA_A
+    UnpackFloats() unpack_floats;
+    SlotFloats() slot_floats;
+#endif
 
     apply {
+#if FPISA_A
+        unpack_floats.apply(hdr.values, hdr.floats);
+#endif
         packet_processing.apply(hdr, meta, ig_intr_md.ingress_port, from_parser.parser_err);
+#if FPISA_A
+        slot_floats.apply(hdr.values, hdr.floats, hdr.switchml.slot, meta);
+#endif
         forwarding_decision.apply(hdr, meta, ig_intr_md.ingress_port, for_deparser, for_traffic_manager);
         if (meta.reason != DROP_REASON_NONE) {
             drop_counter_of_ingress.apply(meta.reason);
@@ -82,11 +94,14 @@ control SwitchMLIngressDeparser(packet_out packet, inout headers_t hdr, in metad
 
     apply {
         packet.emit(hdr.bridged);
+#if FPISA_A
+        packet.emit(hdr.floats);
+#endif
         packet_deparser.apply(packet, hdr);
     }
 }
 
-// Parses only what egress rewrites or tests. The rest, in particular the values, passes as payload.
+// Parses only what egress rewrites or tests. The rest, in particular values that are integers, passes as payload.
 parser SwitchMLEgressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
                             out egress_intrinsic_metadata_t eg_intr_md) {
     state start {
@@ -100,13 +115,35 @@ parser SwitchMLEgressParser(packet_in packet, out headers_t hdr, out metadata_t 
         }
     }
 
+#if FPISA_A
+    state parse_result {
+        transition select(hdr.bridged.has_floats) {
+            1: parse_floats;
+            default: parse_headers;
+        }
+    }
+
+    state parse_floats {
+        packet.extract(hdr.floats);
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.switchml);
+        packet.extract(hdr.values);
+        transition accept;
+    }
+#define PARSE_RESULT parse_headers
+#else
+#define PARSE_RESULT parse_result
+#endif
+
     state parse_answer {
         packet.extract(hdr.ethernet);
         packet.extract(hdr.ipv4);
         transition accept;
     }
 
-    state parse_result {
+    state PARSE_RESULT {
         packet.extract(hdr.ethernet);
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
@@ -121,6 +158,9 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_int
                        inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
     RankAddress() rank_address;
     EgressDropCounter() drop_counter_of_egress;
+#if FPISA_A
+    FloatResults() float_results;
+#endif
 
     ReplicationId_t rank;
 
@@ -140,6 +180,10 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_int
             drop_counter_of_egress.apply(hdr, meta.reason);
             for_deparser.drop_ctl = 1;
         }
+#if FPISA_A
+        float_results.apply(hdr.values, hdr.floats);
+        hdr.floats.setInvalid();
+#endif
         hdr.bridged.setInvalid();
     }
 }
@@ -158,6 +202,9 @@ control SwitchMLEgressDeparser(packet_out packet, inout headers_t hdr, in metada
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.switchml);
+#if FPISA_A
+        packet.emit(hdr.values);
+#endif
     }
 }
 

@@ -35,8 +35,12 @@ const bit<32> WORKER_ENTRIES = 4096;
 #define FLOATS FLOATS_NONE
 #endif
 
+// The format of contributions whose values are not in another one that the pipeline takes.
+#define FORMAT_OF_WORDS FORMAT_INT32
+
 // True if contributions may have floats (constants.toml, [format]).
 #define CAN_ADD_FLOATS (FLOATS != FLOATS_NONE)
+#define CAN_ADD_INTEGERS 1
 
 // True if contributions may have codes, whose packets grow to words. A pipeline for floats has none.
 #define CAN_EXPAND_CODES (!CAN_ADD_FLOATS && 3 * VALUES <= 512)
