@@ -43,6 +43,11 @@ _LANES: Final = tuple(
 _INTEGER_LANES: Final = {kernels.Type.INT8: 16, kernels.Type.BOOL: 8}
 """The bits of a lane that holds the sums of such values from any number of ranks."""
 
+_CODES: Final = tuple(
+    f"{name} {format}" for name in ("write_codes", "expand_codes") for format in ("natural8", "dynamic8")
+)
+"""They have no vectors, so they are timed once."""
+
 _LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))
 _STREAMING: Final = (
     "quantize",
@@ -76,7 +81,8 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
     for kind, pattern in _HALF.items():
         values = _bytes(pattern, elements)
         for name in _names(kind):
-            for instructions in filter(kernels.cpu_has, kernels.Instructions):
+            sets = [kernels.Instructions.PORTABLE] if name in _CODES else kernels.Instructions
+            for instructions in filter(kernels.cpu_has, sets):
                 for streaming in (False, True) if name in _STREAMING else (False,):
                     label = f"{name} {kind.name.lower()}{', streaming' if streaming else ''}"
                     yield label, instructions.name.lower(), _pass(name, kind, instructions, values, words, streaming)
@@ -90,7 +96,7 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
 
 def _names(kind: kernels.Type) -> Iterator[str]:
     functions = (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type))
-    for name in (*functions, *_LANES, *_LIMBS):
+    for name in (*functions, *_LANES, *_CODES, *_LIMBS):
         if name not in _NOT_KERNELS and _offered(name, kind):
             yield name
     if kind in _INTEGER_LANES:

@@ -82,7 +82,7 @@ VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256), Variant("swit
 # expressions with which floats are added would grow exponentially.
 _OPTIONS_FOR_FLOATS = ("--excludeMidendPasses", "P4::LocalCopyPropagation")
 
-# Of each target's programs the entry file and the options that define macros.
+# The entry file of each program of a target, and the options that define its macros.
 _PROGRAMS: dict[str, list[tuple[str, list[str]]]] = {
     "bmv2": [(_BMV2_ENTRY, variant.macros) for variant in VARIANTS],
     "tofino": [(program.entry, []) for program in compile_tofino.PROGRAMS],

@@ -136,13 +136,12 @@ def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
 
 def markdown_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
     """Return the figures as a table in Markdown, for dataplane/README.md."""
-    columns = ["", "used", "chip"] + (["budget"] if budget else [])
-    rows = [columns, ["---"] * len(columns)]
+    lines = ["| | used | chip | budget |", "|---|---|---|---|"] if budget else ["| | used | chip |", "|---|---|---|"]
     for name, figure in sorted(report.figures.items()):
-        available = "" if figure.available is None else str(figure.available)
-        limit = [str(budget[name])] if budget else []
-        rows.append([name.replace("_", " "), str(figure.used), available, *limit])
-    return [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+        available = "" if figure.available is None else figure.available
+        limit = f" {budget[name]} |" if budget else ""
+        lines.append(f"| {name.replace('_', ' ')} | {figure.used} | {available} |{limit}")
+    return lines
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -55,10 +55,10 @@ struct ValueFunctions {
   uint32_t (*largest_magnitude)(const Value* values, size_t count);
   // `next` is never null: prefetching memory that is already in the cache costs nothing.
   uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                       const uint8_t* next);
+                       const uint8_t* next, bool alone);
   // Preconditions: the shift is at most largest_shift(), the divisor at most kLargestDivisor; the portable function
   // takes any.
-  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone);
   // Conversions to float32 and back; null for float32 itself.
   void (*widen)(const Value* values, size_t count, float* floats);
   void (*narrow)(const float* floats, size_t count, Value* values);

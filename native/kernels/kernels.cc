@@ -89,13 +89,14 @@ uint16_t exponent_of<Float16>(uint32_t magnitude) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming, const Value* next) {
+uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming, const Value* next,
+                  bool alone) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
-  return in_use->of(values).quantize(values, count, Factors(shift), words, streaming, fetched);
+  return in_use->of(values).quantize(values, count, Factors(shift), words, streaming, fetched, alone);
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone) {
   int divisor_bits = 0;
   if (std::frexp(divisor, &divisor_bits) == 0.5F) {  // dividing by a power of two costs nothing
     shift += divisor_bits - 1;
@@ -103,13 +104,13 @@ uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor
     divisor_bits = 0;
   }
   if (shift <= largest_shift<Value>(divisor_bits) && divisor <= kLargestDivisor<Value>) {
-    return in_use->of(values).dequantize(words, count, shift, divisor, values);
+    return in_use->of(values).dequantize(words, count, shift, divisor, values, alone);
   }
   if (are_zeros(words, count)) {  // nearly all blocks with such a shift, because the exponent of zeros is the lowest
     std::fill_n(values, count, Value{});
     return 0;
   }
-  return kPortable.of(values).dequantize(words, count, shift, divisor, values);
+  return kPortable.of(values).dequantize(words, count, shift, divisor, values, alone);
 }
 
 template <typename Half>
@@ -123,14 +124,14 @@ void narrow(const float* floats, size_t count, Half* values) {
 }
 
 template uint32_t largest_magnitude(const float*, size_t);
-template uint32_t quantize(const float*, size_t, int, uint8_t*, bool, const float*);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, float*);
+template uint32_t quantize(const float*, size_t, int, uint8_t*, bool, const float*, bool);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, float*, bool);
 template uint32_t largest_magnitude(const Float16*, size_t);
-template uint32_t quantize(const Float16*, size_t, int, uint8_t*, bool, const Float16*);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*);
+template uint32_t quantize(const Float16*, size_t, int, uint8_t*, bool, const Float16*, bool);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*, bool);
 template uint32_t largest_magnitude(const BFloat16*, size_t);
-template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, bool, const BFloat16*);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*);
+template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, bool, const BFloat16*, bool);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*, bool);
 template void widen(const Float16*, size_t, float*);
 template void widen(const BFloat16*, size_t, float*);
 template void narrow(const float*, size_t, Float16*);

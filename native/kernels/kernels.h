@@ -49,15 +49,17 @@ uint16_t block_exponent(const Value* values, size_t count) {
 // With `streaming`, the words (which must then start at a multiple of 64 bytes) bypass the caches where the CPU can do
 // that: other threads then see them after a release store only if fence_streaming_stores() was called before it.
 // `next`, unless it is null, points to a block of the same size that will be read soon. The function prefetches it,
-// because one block is too short for the CPU to predict the next one.
+// because one block is too short for the CPU to predict the next one. `alone` tells that the memory behind the block
+// will not be read soon; otherwise its beginning is prefetched, too.
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming = false,
-                  const Value* next = nullptr);
+                  const Value* next = nullptr, bool alone = false);
 
 // values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number from 1 to
-// protocol::max_world. Returns the sum of weight_i * words[i].
+// protocol::max_world. Returns the sum of weight_i * words[i]. `alone` tells that the memory behind the values will not
+// be written soon; otherwise its beginning is prefetched.
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone = false);
 
 // Conversions to float32, which is exact, and from float32, which rounds to nearest even (half.h describes NaN).
 template <typename Half>

@@ -227,13 +227,14 @@ uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t
 
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                  const uint8_t* next) {
+                  const uint8_t* next, bool /*alone*/) {
   return streaming ? quantize_to<true>(values, count, factors, words, next)
                    : quantize_to<false>(values, count, factors, words, next);
 }
 
 template <typename Value>
-SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                                  bool /*alone*/) {
   const __m256 factor = _mm256_set1_ps(power_of_two(-shift));
   const __m256 parts = _mm256_set1_ps(divisor);
   const bool divides = divisor != 1.0F;

@@ -17,6 +17,7 @@ namespace {
 // Prefetch distance in bytes. The CPU prefetches sequential reads by itself, but not across a page boundary, and it
 // does not request ownership of a line in another core's cache that will be written.
 constexpr size_t kAhead = 2048;
+constexpr size_t distance_for(bool alone) { return alone ? 0 : kAhead; }
 constexpr size_t kLanes = 16;
 
 SWITCHML_AVX512 inline __m512i swap(__m512i words) {
@@ -157,7 +158,6 @@ SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides,
 SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   for (; *done + kLanes <= count; *done += kLanes) {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
     largest = _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_loadu_si512(values + *done), 1));
   }
   return _mm512_reduce_max_epu32(largest);
@@ -167,7 +167,6 @@ template <typename Half>
 SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
     const __m512i bits = _mm512_loadu_si512(values + *done);
     const __m512i moved = _mm512_or_si512(_mm512_slli_epi16(bits, 1), _mm512_srli_epi16(bits, 15));
     largest = _mm512_max_epu16(largest, moved);
@@ -186,14 +185,15 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 
 template <bool kStreaming, bool kTwoFactors, typename Value>
 SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
-                                     const uint8_t* next) {
+                                     const uint8_t* next, bool alone) {
+  const size_t distance = distance_for(alone);
   const __m512 first = _mm512_set1_ps(factors.first);
   const __m512 second = _mm512_set1_ps(factors.second);
   Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + distance, _MM_HINT_T0);
     if (!kStreaming) {  // streaming stores do not read the line that they write
       __builtin_prefetch(words + 4 * i + kAhead, 1);
     }
@@ -209,20 +209,23 @@ SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors 
 }
 
 template <bool kStreaming, typename Value>
-uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
-  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
-                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
+uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
+                     bool alone) {
+  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next, alone)
+                                : quantize_to<kStreaming, true>(values, count, factors, words, next, alone);
 }
 
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                  const uint8_t* next) {
-  return streaming ? quantize_to<true>(values, count, factors, words, next)
-                   : quantize_to<false>(values, count, factors, words, next);
+                  const uint8_t* next, bool alone) {
+  return streaming ? quantize_to<true>(values, count, factors, words, next, alone)
+                   : quantize_to<false>(values, count, factors, words, next, alone);
 }
 
 template <typename Value>
-SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                                    bool alone) {
+  const size_t distance = distance_for(alone);
   const __m512 factor = _mm512_set1_ps(power_of_two(-shift));
   const __m512 parts = _mm512_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
@@ -230,7 +233,7 @@ SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shif
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(words + 4 * i + kAhead, _MM_HINT_T0);
-    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + distance, 1);
     const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
     weigher.add(word);
     store_numbers(values + i, scaled<Value>(word, factor, divides, parts));

@@ -95,7 +95,7 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool /*streaming*/,
-                  const uint8_t* /*next*/) {
+                  const uint8_t* /*next*/, bool /*alone*/) {
   uint32x4_t sum = vdupq_n_u32(0);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -108,7 +108,7 @@ uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* w
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool /*alone*/) {
   const float factor = power_of_two(-shift);
   uint32x4_t sum = vdupq_n_u32(0);
   size_t i = 0;

@@ -140,12 +140,12 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool /*streaming*/,
-                  const uint8_t* /*next*/) {
+                  const uint8_t* /*next*/, bool /*alone*/) {
   return portable::quantize(values, 0, count, factors, words);
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool /*alone*/) {
   return portable::dequantize(words, 0, count, shift, divisor, values);
 }
 

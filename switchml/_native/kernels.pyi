@@ -165,6 +165,6 @@ def run(
     `kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, which are
     float32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or dequantize_lanes, a
     blank and 16 or 8, for a floating-point type; pack_lanes or unpack_lanes, a blank and 16 or 8, for integers of up to
-    32 bits; pack, unpack or weigh for INT32; bits_of_largest, pack_limb, or join_limbs, a blank and the words of a value,
+    32 bits; write_codes or expand_codes, a blank and natural8 or dynamic8, for a floating-point type; pack, unpack or weigh for INT32; bits_of_largest, pack_limb, or join_limbs, a blank and the words of a value,
     for INT64. No other thread may use the kernels at the same time.
     """

@@ -67,7 +67,7 @@ header bridged_metadata_t {
 // lanes begin in the stage after the one that has decided what they do; no stages are left.
 #define CAN_EXPAND_CODES 0
 
-// True if contributions may have floats beside integers.
+// True if contributions may have floats as well as integers.
 #define CAN_ADD_FLOATS 0
 #define CAN_ADD_INTEGERS (!FPISA_A)
 

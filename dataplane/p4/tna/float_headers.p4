@@ -1,15 +1,10 @@
-// What belongs to the sums of floats of a packet between ingress and egress.
+// The header with which ingress sends the sums of floats of a packet to egress.
 #ifndef SWITCHML_FLOAT_HEADERS_P4
 #define SWITCHML_FLOAT_HEADERS_P4
 
 #include "arch.p4"
 #include "../common/lanes.p4"
-
-typedef bit<8> marks_t;
-const marks_t MARKS_NONE = 0;
-const marks_t MARK_NEGATIVE_INFINITY = 1;
-const marks_t MARK_POSITIVE_INFINITY = 2;
-const marks_t MARK_NAN = 4;
+#include "../common/float_marks.p4"
 
 // One of each for a lane (slot_floats.p4).
 #define PLACE_FIELD(i) bit<32> place_##i;

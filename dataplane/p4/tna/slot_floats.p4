@@ -169,6 +169,12 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
         other = raise_slot_place.execute(slot);
     }
 
+    // Nothing comes of the steps that follow.
+    @hidden
+    action ignore_place() {
+        other = 0;
+    }
+
     @hidden
     action compare_place() {
         other = compare_slot_place.execute(slot);
@@ -192,9 +198,9 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
             raise_place;
             compare_place;
             fetch_place;
-            @defaultonly NoAction;
+            @defaultonly ignore_place;
         }
-        const default_action = NoAction();
+        const default_action = ignore_place();
         const entries = {
             (1, _, PHASE_NEWER, _): overwrite_place();
             (1, 0, PHASE_SAME, _): overwrite_place();
@@ -208,7 +214,7 @@ control FloatLane(inout bit<32> value, inout bit<32> place, inout marks_t marks,
 
     // ---- the value at the lane's place ----
 
-    // The value is so much larger that it replaces the sum; it is shifted back to where it was.
+    // The value is more than 2^7 times as large, and replaces the sum; it is shifted back to where it was.
     @hidden
     action replace() {
         other[25:23] = 0;

@@ -12,12 +12,7 @@
 
 #include "arch.p4"
 #include "../common/headers.p4"
-
-typedef bit<8> marks_t;
-const marks_t MARKS_NONE = 0;
-const marks_t MARK_NEGATIVE_INFINITY = 1;
-const marks_t MARK_POSITIVE_INFINITY = 2;
-const marks_t MARK_NAN = 4;
+#include "../common/float_marks.p4"
 
 const bit<31> INFINITY_WITHOUT_SIGN = 0x7F800000;
 const bit<32> FLOAT_NAN = 0x7FC00000;

@@ -361,6 +361,37 @@ void pass_integer_lanes(const LaneKernel& kernel, Integer* values, uint8_t* word
   }
 }
 
+// The kernels of codes; their names in `run` are that of the function, a blank and that of the format.
+struct CodeKernel {
+  bool writes = false;
+  wire::Format format{};
+};
+
+std::optional<CodeKernel> code_kernel(const std::string& name) {
+  for (const bool writes : {true, false}) {
+    const std::string function = writes ? "write_codes " : "expand_codes ";
+    if (name == function + "natural8") return CodeKernel{writes, wire::Format::natural8};
+    if (name == function + "dynamic8") return CodeKernel{writes, wire::Format::dynamic8};
+  }
+  return std::nullopt;
+}
+
+// Does the same as pass() for codes. Those that are expanded are some bytes of the values.
+template <typename Value>
+void pass_codes(const CodeKernel& kernel, const Value* values, uint8_t* words, size_t count, size_t block) {
+  constexpr int kShift = 20;
+  for (size_t first = 0; first < count; first += block) {
+    const size_t size = std::min(block, count - first);
+    if (!kernel.writes) {
+      kernels::expand_codes(reinterpret_cast<const uint8_t*>(values) + first, size, kernel.format, words + 4 * first);
+    } else if (kernel.format == wire::Format::natural8) {
+      kernels::write_natural8(values + first, size, kShift, kernels::Rounding(1, first), words + first);
+    } else {
+      kernels::write_dynamic8(values + first, size, kShift, words + first);
+    }
+  }
+}
+
 // Does the same as pass() for int64: one word of each value, or with "join_limbs N" values of N words.
 void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size_t count, size_t block,
                 bool streaming) {
@@ -390,6 +421,7 @@ bool is_offered(const std::string& kernel, Type type) {
   if (const std::optional<LaneKernel> of_lanes = lane_kernel(kernel)) {
     return of_lanes->of_integers() ? !is_float && type != Type::int64 : is_float;
   }
+  if (code_kernel(kernel)) return is_float;
   if (is_one_of(kernel, "widen", "narrow")) return is_half;
   if (is_one_of(kernel, "pack", "unpack", "weigh")) return type == Type::int32;
   if (is_one_of(kernel, "bits_of_largest", "pack_limb", "join_limbs 1", "join_limbs 2", "join_limbs 3")) {
@@ -401,6 +433,7 @@ bool is_offered(const std::string& kernel, Type type) {
 void run_with_instructions_in_use(const std::string& kernel, Type type, const Bytes& values, uint8_t* words,
                                   size_t count, size_t block, bool streaming) {
   const std::optional<LaneKernel> of_lanes = lane_kernel(kernel);
+  const std::optional<CodeKernel> of_codes = code_kernel(kernel);
   if (type == Type::int64) {
     pass_limbs(kernel, as<int64_t>(values), words, count, block, streaming);
   } else if (of_lanes && of_lanes->of_integers()) {
@@ -411,6 +444,7 @@ void run_with_instructions_in_use(const std::string& kernel, Type type, const By
       if (of_lanes) {
         return pass_lanes(*of_lanes, as<decltype(value)>(values), words, count, block, streaming);
       }
+      if (of_codes) return pass_codes(*of_codes, as<decltype(value)>(values), words, count, block);
       pass(kernel, as<decltype(value)>(values), words, count, block, streaming);
     });
   }
@@ -494,7 +528,8 @@ void define_kernels(nb::module_ module) {
       "`kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, "
       "which are\nfloat32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or "
       "dequantize_lanes, a\nblank and 16 or 8, for a floating-point type; pack_lanes or unpack_lanes, a blank and 16 "
-      "or 8, for integers of up to\n32 bits; pack, unpack or weigh for INT32; bits_of_largest, pack_limb, or "
+      "or 8, for integers of up to\n32 bits; write_codes or expand_codes, a blank and natural8 or dynamic8, for a "
+      "floating-point type; pack, unpack or weigh for INT32; bits_of_largest, pack_limb, or "
       "join_limbs, a blank and the words of a value,\nfor INT64. No other thread may use the kernels at the same "
       "time.");
 }

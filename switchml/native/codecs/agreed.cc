@@ -23,8 +23,7 @@ Arrays arrays_of(uint64_t blocks) {
 channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets) {
   channel::Geometry of_blocks = of_packets;
   of_blocks.values = kWords;
-  of_blocks.streaming = 0;       // the words are read again, for their weighed sum
-  of_blocks.slots = UINT32_MAX;  // no block follows this one that far on, so none is prefetched
+  of_blocks.streaming = 0;  // the words are read again, for their weighed sum
   return of_blocks;
 }
 
@@ -35,6 +34,7 @@ Agreement::Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::uniqu
       geometry_(geometry) {
   blocks_.exponents.resize(codec->chunks());
   blocks_.codec = std::move(codec);
+  blocks_.codec->expect_any_order();
 }
 
 bool Agreement::has_values(uint64_t block) {

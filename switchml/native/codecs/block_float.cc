@@ -140,7 +140,7 @@ uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, const Place& place,
 template <typename Value>
 const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
   const uint64_t later = chunk.number + slots_ + 1;
-  if (!chunk.named.empty() || later >= chunks()) {
+  if (!chunk.named.empty() || any_order() || later >= chunks()) {
     return nullptr;
   }
   const Place place = place_of(later);
@@ -149,12 +149,12 @@ const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
 
 template <typename Value>
 uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
-  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next_of(chunk));
+  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next_of(chunk), any_order());
 }
 
 template <typename Value>
 uint32_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, values);
+  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, values, any_order());
   keep_finite(chunk, count, values);
   return weighed;
 }

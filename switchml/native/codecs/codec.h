@@ -240,6 +240,8 @@ class BlockCodec : public Codec {
   // Returns this rank's exponent of a block, or kZero if all of its elements are 0. These are then +0.0, as their sum
   // will be.
   virtual uint16_t look_at(uint64_t block) = 0;
+  // Called when blocks will be encoded and decoded in any order, so that the memory behind one is not used soon.
+  void expect_any_order() { any_order_ = true; }
   // Prefetches the memory of a block, whose sums replace its values.
   virtual void prefetch(uint64_t block) const = 0;
   // Returns the number of elements of all chunks but the last.
@@ -248,6 +250,12 @@ class BlockCodec : public Codec {
   virtual uint16_t largest_exponent() const { return 0; }
   // Notes the lanes that the words of the RESULT of the phase `flags` name.
   virtual void read_flags(Chunk* /*chunk*/, const uint8_t* /*words*/) {}
+
+ protected:
+  bool any_order() const { return any_order_; }
+
+ private:
+  bool any_order_ = false;
 };
 
 }  // namespace switchml::client

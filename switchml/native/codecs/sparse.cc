@@ -35,6 +35,7 @@ Sparse::Sparse(std::unique_ptr<BlockCodec> blocks, const channel::Geometry& geom
       blocks_(std::move(blocks)),
       columns_(columns_for(chunks(), geometry)),
       look_at_first_(std::max<uint64_t>(1, kBytesLookedAtFirst / (geometry.values * kWordBytes))) {
+  blocks_->expect_any_order();
   exponents_.reserve(chunks());
 }
 
