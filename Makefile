@@ -141,7 +141,7 @@ flood: $(VENV)/dev.stamp
 N ?= 100
 
 lost-worker: $(VENV)/dev.stamp
-	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --long --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
+	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --long --quiet-machine --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
 
 torch-suite: $(TORCH_VENV)/torch.stamp
 	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)

@@ -30,7 +30,7 @@ _TO_HOSTS = 0x02FFFF000002
 _SOURCE = 0x02FFFF000003
 _ETHERTYPE = 0x88B5  # IEEE 802, local experimental
 _FRAME = struct.Struct("!6s6sHQ38x")  # 60 bytes, the least that Ethernet carries without padding
-_SECONDS = 10.0
+_SECONDS = 30.0
 # Maximum number of frames in flight. BMv2 silently drops frames when its input queue is full, and a Unix datagram
 # socket holds net.unix.max_dgram_qlen frames: 10 on many machines.
 _MAX_BURST = 8

@@ -19,7 +19,7 @@ __all__ = ["Control", "Count", "Counts", "Entity", "worker_key"]
 Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry
 Count = tuple[int, int]  # packets, bytes
 _T = TypeVar("_T")
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 @dataclass

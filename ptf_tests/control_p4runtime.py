@@ -17,7 +17,7 @@ from switchml.dataplane.constants import DropReason
 
 __all__ = ["P4RuntimeControl"]
 
-_CONNECT_SECONDS = 20.0
+_CONNECT_SECONDS = 40.0
 
 
 class P4RuntimeControl(Control):

@@ -29,7 +29,7 @@ _PORTS = (*HOST_PORTS, MONITOR_PORT)
 
 _BFRT_ADDRESS = "127.0.0.1:50052"  # bf_switchd's default
 _BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 30.0
 
 
 class TargetUnavailable(Exception):

@@ -20,7 +20,7 @@ __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
 
 _LOG = logging.getLogger(__name__)
 
-ANSWER_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 8.0
 """The time that the agents have to answer."""
 MOST_CALLS: Final = 63
 """The limit of latest calls in a rank's profile."""

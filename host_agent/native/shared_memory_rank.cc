@@ -21,7 +21,19 @@ namespace switchml::agent {
 
 namespace {
 
-constexpr timeval kPatience{5, 0};  // enough for the switch to make the rank's memory
+// Enough for a switch on a busy machine to make the rank's memory, and less than the controller waits for the agent.
+constexpr timeval kPatience{8, 0};
+
+// Makes a system call again as long as signals interrupt it. If a socket has a time limit, the kernel does not make it
+// again by itself, not even after SIGSTOP and SIGCONT (signal(7)).
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) {
+    result = call();
+  }
+  return result;
+}
 
 std::system_error failure(const std::string& what) { return {errno, std::generic_category(), what}; }
 
@@ -57,10 +69,10 @@ ShmConnector::ShmConnector(const std::string& path) : socket_(socket(AF_UNIX, SO
     throw std::invalid_argument("the path of the switch's socket is too long: " + path);
   }
   path.copy(address.sun_path, path.size());
-  const bool connected = socket_ >= 0 &&
-                         setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) == 0 &&
-                         setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience) == 0 &&
-                         connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const bool connected =
+      socket_ >= 0 && setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) == 0 &&
+      setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience) == 0 &&
+      uninterrupted([&] { return connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address); }) == 0;
   if (!connected) {
     const std::system_error no_switch = failure("no switch listens at " + path);
     close(socket_);
@@ -85,7 +97,7 @@ bool ShmConnector::ended() const {
 void ShmConnector::end() const { shutdown(socket_, SHUT_RDWR); }
 
 ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const {
-  if (send(socket_, &request, sizeof request, MSG_NOSIGNAL) < 0) {
+  if (uninterrupted([&] { return send(socket_, &request, sizeof request, MSG_NOSIGNAL); }) < 0) {
     throw failure("the switch does not take requests");
   }
   Reply reply;
@@ -96,7 +108,7 @@ ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const 
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got = uninterrupted([&] { return recvmsg(socket_, &message, MSG_CMSG_CLOEXEC); });
   if (got < 0) {
     throw failure("the switch does not answer");
   }
@@ -127,13 +139,13 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
-  if (sendmsg(socket_, &message, MSG_NOSIGNAL) < 0) {
+  if (uninterrupted([&] { return sendmsg(socket_, &message, MSG_NOSIGNAL); }) < 0) {
     throw failure("the switch does not take requests");
   }
   channel::ShmAnswer answer{};
   phases.resize(slots);
   pieces = {{{&answer, sizeof answer}, {phases.data(), phases.size() * sizeof(uint32_t)}}};
-  const ssize_t got = recvmsg(socket_, &message, 0);
+  const ssize_t got = uninterrupted([&] { return recvmsg(socket_, &message, 0); });
   if (got < 0) {
     throw failure("the switch does not answer");
   }

@@ -26,7 +26,7 @@ __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 OTHERS: dict[str, type[Target]] = {target.name: target for target in (Bmv2, Bmv2Floats, TofinoEmulator)}
 
 # Losses at egress are counted by a separate thread, after no marker.
-_COUNT_SECONDS = 2.0
+_COUNT_SECONDS = 30.0
 
 # Ethernet, IPv4 without options and UDP: the headers in which the copies of a result may differ.
 _HEADER_BYTES = 42

@@ -21,7 +21,7 @@ __all__ = ["JOB_IDS", "Outcome", "Player"]
 
 # The jobs that sequences use, whose verdicts are compared.
 JOB_IDS = (0, 1, 2, 3)
-_SECONDS = 10.0
+_SECONDS = 30.0
 _LOSES_ALL = 0xFFFFFFFF
 
 

@@ -16,7 +16,7 @@ from switchml.dataplane.constants import DropReason, Verdict
 _ALL = 0xFFFFFFFF
 _GROUP = 900
 _BROADCAST = 0xFFFFFFFFFFFF
-_SECONDS = 10.0
+_SECONDS = 30.0
 _BURST = 6
 _HALF = 0x80000000
 

@@ -29,7 +29,7 @@ def busy(ctl: Ctl) -> Iterator[Ctl]:
     wait_until(lambda: [job["state"] for job in ctl.json("job", "list")["jobs"]] == ["RUNNING"], "busy runs")
     yield ctl
     job.terminate()
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
 
 
 def test_a_failed_job_gives_its_status_to_who_watches_or_waits(fabric: Ctl) -> None:
@@ -44,11 +44,11 @@ def test_a_failed_job_gives_its_status_to_who_watches_or_waits(fabric: Ctl) -> N
 
 def test_waiting_has_a_deadline_and_ends_with_the_job(fabric: Ctl) -> None:
     fabric.run("job", "start", "--workers", "1", "--name", "idle")
-    late = fabric.run("job", "wait", "idle", "--timeout", "0.5", status=124)
-    assert "job idle did not end within 0.5 s: it is READY" in late.stderr
+    late = fabric.run("job", "wait", "idle", "--timeout", "6", status=124)  # in which the controller must answer once
+    assert "job idle did not end within 6 s: it is READY" in late.stderr
     waiting = fabric.start("job", "wait", "idle", "--json")
     fabric.run("job", "stop", "idle")
-    stdout, _ = waiting.communicate(timeout=30)
+    stdout, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 1
     assert '"state": "STOPPED"' in stdout
 

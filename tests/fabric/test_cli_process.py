@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 CTL = str(Path(sys.executable).with_name("switchml-ctl"))
-SECONDS = 30
+SECONDS = 60
 
 
 @pytest.mark.parametrize(

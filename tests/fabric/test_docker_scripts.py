@@ -22,7 +22,7 @@ from fabric_harness import SCRIPTS, Ctl, why_no_namespaces
 DOCKER = Path(__file__).parents[2] / "docker"
 AGENTS = 8
 START_SECONDS = 60
-STOP_SECONDS = 20
+STOP_SECONDS = 40
 POLL_SECONDS = 0.1
 
 
@@ -49,7 +49,7 @@ class Containers:
     ) -> subprocess.CompletedProcess[str]:
         command = [*prefix, sys.executable, "-I", "-S", str(DOCKER / "healthy.py"), daemon]
         return subprocess.run(
-            command, env=self.environment(variables), capture_output=True, text=True, timeout=20, check=False
+            command, env=self.environment(variables), capture_output=True, text=True, timeout=60, check=False
         )
 
     def wait_healthy(self, daemon: str, variables: dict[str, str], prefix: Sequence[str] = ()) -> None:

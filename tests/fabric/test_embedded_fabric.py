@@ -91,7 +91,7 @@ def test_another_user_can_command_nothing_of_a_fabric(fabric: Ctl) -> None:
     for directory in (fabric.run_dir, fabric.run_dir.parent):
         directory.chmod(0o755)
     command = [sys.executable, "-c", CONNECT_AS_NOBODY, *sockets]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd="/")
     fabric.run_dir.chmod(0o700)
     assert found.stdout.splitlines() == [f"{path} Permission denied" for path in sockets for _ in range(2)]
 
@@ -161,7 +161,7 @@ def test_a_process_that_has_died_is_named_and_the_fabric_replaced(fabric: Ctl) -
     victim = next(process for process in fabric.processes() if process["name"] == "agent-0")
     os.kill(victim["pid"], signal.SIGKILL)
     status = fabric.start("status", "--json")
-    stdout, stderr = status.communicate(timeout=30)
+    stdout, stderr = status.communicate(timeout=60)
     assert status.returncode == 4
     assert json.loads(stdout)["state"] == "broken"
     assert "agent-0 has ended" in stderr
@@ -232,7 +232,7 @@ def test_a_busy_port_is_said_to_be_busy(daemon: str, ctl: Ctl) -> None:
         if daemon == "switchml-controller":
             arguments = ["--listen", address, "--store", str(ctl.run_dir / "store.sqlite")]
         path = ctl.environment["PATH"].split(":")[0]
-        process = subprocess.run([f"{path}/{daemon}", *arguments], capture_output=True, text=True, timeout=30)
+        process = subprocess.run([f"{path}/{daemon}", *arguments], capture_output=True, text=True, timeout=60)
     assert process.returncode == 1
     assert address in process.stderr
     assert "in use" in process.stderr

@@ -21,6 +21,6 @@ def test_sums_are_right_with_one_percent_of_everything(ctl: Ctl) -> None:
 
 def test_faults_of_a_fabric_that_a_job_starts_come_from_the_environment(ctl: Ctl) -> None:
     ctl.environment |= {"SWITCHML_FABRIC_DROP": "0.05", "SWITCHML_FABRIC_VALUES": "64"}
-    result = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums"), timeout=30)
+    result = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums"))
     assert result["state"] == "COMPLETED"
     assert result["switch"]["dropped"]["injected_loss"] > 0

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,14 +138,16 @@ def test_two_jobs_at_the_same_time_are_both_right(fabric: Ctl) -> None:
     assert results[0]["job_id"] != results[1]["job_id"]
 
 
-def test_concurrent_jobs_without_up_share_one_fabric_that_ends_with_the_last(ctl: Ctl) -> None:
+def test_concurrent_jobs_without_up_share_one_fabric_that_ends_with_the_last(ctl: Ctl, tmp_path: Path) -> None:
+    over = tmp_path / "over"
     short = ctl.start("job", "start", "--workers", "2", "--json", *ctl.worker("sums"))
-    long = ctl.start("job", "start", "--workers", "2", "--json", *ctl.worker("sums", "--seconds", "6"))
+    long = ctl.start("job", "start", "--workers", "2", "--json", *ctl.worker("sums", "--until", str(over)))
     outputs = {}
     outputs["short"] = short.communicate(timeout=60)
     assert long.poll() is None
     assert ctl.json("status")["state"] == "running"
     processes = ctl.processes()
+    over.touch()
     outputs["long"] = long.communicate(timeout=60)
     for name, (stdout, stderr) in outputs.items():
         assert json.loads(stdout)["state"] == "COMPLETED", (name, stderr)
@@ -200,12 +202,12 @@ def test_jobs_that_do_not_exist(fabric: Ctl) -> None:
 
 
 @pytest.mark.parametrize(("how", "exit_code"), [("exit", 5), ("kill", 128 + signal.SIGKILL), ("raise", 1)])
-def test_a_rank_that_fails_is_named_and_its_status_passed_on(how: str, exit_code: int, fabric: Ctl) -> None:
-    began = time.monotonic()
+def test_a_rank_that_fails_is_named_and_its_status_passed_on(
+    how: str, exit_code: int, fabric: Ctl, limit: Callable[[float], float]
+) -> None:
     result = fabric.json(
         "job", "start", "--workers", "4", "--name", "doomed", *fabric.worker("fails", how), status=exit_code
     )
-    assert time.monotonic() - began < 20
     assert result["state"] == "FAILED"
     assert "rank 1" in result["failure"]
     assert result["exit_codes"] == [3, exit_code, 3, 3]
@@ -213,7 +215,7 @@ def test_a_rank_that_fails_is_named_and_its_status_passed_on(how: str, exit_code
         log = (Path(result["run_dir"]) / f"rank-{rank}.log").read_text()
         name, seconds = re.findall(r"^(WorkerLost|JobEnded) after ([\d.]+) s", log, re.MULTILINE)[0]
         assert name == "WorkerLost"
-        assert float(seconds) < 2
+        assert float(seconds) < limit(2)
     shown = fabric.json("job", "show", "doomed")
     assert shown["state"] == "FAILED"
     assert shown["ranks"][1]["exit_code"] == exit_code
@@ -232,7 +234,7 @@ def test_an_interrupt_ends_the_job_and_the_fabric_it_started(number: signal.Sign
         attached += "attached" in line
     processes = ctl.processes()
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number, stderr
     assert json.loads(stdout)["state"] == "STOPPED"
     assert not any(runs(entry["pid"]) for entry in processes)
@@ -244,7 +246,7 @@ def test_an_interrupt_while_the_fabric_starts_leaves_nothing(ctl: Ctl) -> None:
     assert process.stderr is not None
     assert "starting switch" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert ctl.processes() == []
 
@@ -275,7 +277,7 @@ def test_workers_that_never_attach(fabric: Ctl) -> None:
 
 
 def test_a_rank_that_is_late_with_one_of_several_tensors(fabric: Ctl) -> None:
-    assert fabric.json("job", "start", "--workers", "2", *fabric.worker("late"), timeout=20)["state"] == "COMPLETED"
+    assert fabric.json("job", "start", "--workers", "2", *fabric.worker("late"))["state"] == "COMPLETED"
 
 
 def test_sixty_four_workers(fabric: Ctl) -> None:

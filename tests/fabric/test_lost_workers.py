@@ -15,6 +15,7 @@ from fabric_harness import Ctl, wait_until
 
 MEGABYTES_64 = str(64 * 2**20 // 4)
 SECONDS = 2.0
+Limit = Callable[[float], float]
 
 
 def said(stderr: str) -> list[tuple[int, dict[str, Any]]]:
@@ -72,10 +73,12 @@ def run(ctl: Ctl, policy: str, *arguments: str, workers: int = 3, status: int = 
     return said(done.stderr)
 
 
-def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int, figure: Callable[[str], None]) -> None:
+def test_the_others_are_told_within_two_seconds(
+    on: Ctl, lost_worker_runs: int, figure: Callable[[str], None], limit: Limit
+) -> None:
     seconds = []
     for _ in range(lost_worker_runs):
-        arguments = ["--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", "10"]
+        arguments = ["--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", "60"]
         words = run(on, "abort", *arguments, status=137)
         assert value(words, "in_the_middle") == {1: True}
         [killed] = value(words, "killed").values()
@@ -93,11 +96,11 @@ def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int, 
         f"{lost_worker_runs} workers killed, {len(seconds)} of {2 * lost_worker_runs} others told so by WorkerLost: "
         f"after {median:.3f} s (median), {longest:.3f} s (longest)"
     )
-    assert longest < SECONDS
+    assert longest < limit(SECONDS)
 
 
 @pytest.mark.parametrize("on", ["shm", *LONG, *LOSSY, BMV2], indirect=True)
-def test_they_go_on_without_it(on: Ctl, size: str) -> None:
+def test_they_go_on_without_it(on: Ctl, size: str, limit: Limit) -> None:
     words = run(on, "shrink", "--victim", "1", "--size", size)
     assert value(words, "world_size") == {0: 2, 2: 2}
     assert value(words, "rank") == {0: 0, 2: 1}
@@ -105,7 +108,7 @@ def test_they_go_on_without_it(on: Ctl, size: str) -> None:
     assert len(set(value(words, "completed").values())) == 1
     assert value(words, "steps") == {0: 20, 2: 20}
     [killed] = value(words, "killed").values()
-    assert all(0 < when - killed < SECONDS for when in value(words, "changed").values())
+    assert all(0 < when - killed < limit(SECONDS) for when in value(words, "changed").values())
 
 
 @pytest.mark.parametrize("attaches", [False, True])
@@ -143,10 +146,10 @@ def test_it_is_started_again_and_takes_its_place(on: Ctl, size: str) -> None:
     ("policy", "transport", "workers"),
     [("shrink", "udp", 3), ("shrink", "udp", 2), ("restart", "shm", 3), ("restart", "udp", 3)],
 )
-def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int) -> None:
+def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int, limit: Limit) -> None:
     ctl.run("up", "--agents", str(workers), "--transport", transport)
     [agent] = [process for process in ctl.processes() if process["name"] == "agent-1"]
-    worker = ctl.worker("survives", "--steps", "60", "--pause", "0.05")
+    worker = ctl.worker("survives", "--steps", "60", "--pause", "0.15")
     job = ctl.start("job", "start", "--workers", str(workers), "--on-failure", policy, "--json", *worker)
     wait_until(lambda: min(positions(ctl), default=0) > 1000, "the ranks are under way")
     killed = time.monotonic()
@@ -157,7 +160,7 @@ def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int)
     changed = value(words, "changed")
     others = {0, 2} if workers == 3 else {0}
     assert changed.keys() == others
-    assert all(when - killed < 5 for when in changed.values())
+    assert all(when - killed < limit(5) for when in changed.values())
     assert "rank 1 was lost: " in value(words, "message")[0]  # the launcher may notice it before the controller does
     assert value(words, "error")[1].startswith("AgentLost")
     assert value(words, "steps") == dict.fromkeys(others if policy == "shrink" else others | {1}, 60)
@@ -190,9 +193,9 @@ def start_ranks(ctl: Ctl, policy: str, ranks: list[int], *arguments: str) -> lis
 def test_a_rank_attaches_again(ctl: Ctl) -> None:
     ctl.run("up")
     processes = start_ranks(ctl, "restart", [0, 1, 2], "--victim", "1", "--pause", "0.01")
-    assert processes[1].wait(30) == -9
+    assert processes[1].wait(60) == -9
     processes += start_ranks(ctl, "restart", [1], "--victim", "1", "--pause", "0.01")
-    endings = [json.loads(process.communicate(timeout=30)[0].splitlines()[-1]) for process in processes]
+    endings = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in processes]
     assert [(end["rank"], end["world_size"], end["steps"]) for end in (endings[0], *endings[2:])] == [
         (0, 3, 20),
         (2, 3, 20),
@@ -206,6 +209,6 @@ def test_a_rank_attaches_again(ctl: Ctl) -> None:
 def test_ranks_that_met_go_on_without_one(ctl: Ctl) -> None:
     ctl.run("up")
     processes = start_ranks(ctl, "shrink", [0, 1, 2], "--victim", "0")
-    endings = [json.loads(process.communicate(timeout=30)[0].splitlines()[-1]) for process in processes]
+    endings = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in processes]
     assert [end.get("world_size") for end in endings] == [None, 2, 2]
     assert [end.get("rank") for end in endings] == [None, 0, 1]

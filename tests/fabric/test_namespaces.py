@@ -23,7 +23,7 @@ from switchml.topologies.topology import racks
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
 LOSS = 0.02
-DEADLINE = 20.0
+DEADLINE = 40.0
 FEATURES = (
     "import socket, sys, switchml.topologies.ethtool as e; print(e.active_features(socket.socket(), sys.argv[1]))"
 )

@@ -4,9 +4,10 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fabric_harness import Ctl
+from fabric_harness import Ctl, wait_until
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import JobNotFound
@@ -30,14 +31,21 @@ def test_a_running_job_is_profiled(ctl: Ctl, transport: str, tmp_path: Path) -> 
     try:
         wait_for_calls(ctl)
 
-        found = ctl.json("job", "profile", "busy", "--seconds", "0.5", "--calls", "5")
-        assert 0.5 <= found["seconds"] < 10
+        found: dict[str, Any] = {"ranks": [{"calls": 0}]}
+
+        def all_make_calls() -> bool:
+            found.update(ctl.json("job", "profile", "busy", "--seconds", "0.5", "--calls", "5"))
+            return all(rank["calls"] > 0 for rank in found["ranks"])
+
+        wait_until(all_make_calls, "all ranks make calls while a busy machine stalls none of them")
+        assert 0.5 <= found["seconds"] < 60
         assert not found["missing"]
         assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
         for rank in found["ranks"]:
             assert rank["calls"] > 0
             assert rank["bytes"] == 4000 * rank["calls"]
-            assert 0 < rank["quantize"] + rank["wait"] + rank["dequantize"] < 1.5 * found["seconds"] + 1
+            spent = rank["quantize"] + rank["wait"] + rank["dequantize"]
+            assert 0 < spent < found["seconds"] + 30  # agents may answer late
             own = ("send", "receive") if transport == "udp" else ("sum",)
             assert all((rank[name] > 0) is (name in own) for name in ("send", "receive", "sum"))
             assert 0 < len(rank["latest"]) <= 5
@@ -52,10 +60,12 @@ def test_a_running_job_is_profiled(ctl: Ctl, transport: str, tmp_path: Path) -> 
         assert picture.read_text().count("<!-- rank ") == 2
         assert "wrote" in shown.stderr
 
-        (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
-        assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
-        assert seen["bytes_per_second"] > 0
-        assert all(rank["per_second"]["sent"] > 0 for rank in seen["ranks"])
+        def calls_in_an_interval() -> bool:
+            (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
+            assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
+            return seen["bytes_per_second"] > 0 and all(rank["per_second"]["sent"] > 0 for rank in seen["ranks"])
+
+        wait_until(calls_in_an_interval, "all ranks make calls while a busy machine stalls none of them")
 
         kinds = [event["kind"] for event in ctl.json("events", "--job", "busy")["events"]]
         assert kinds[:2] == ["job-started", "job-ready"]

@@ -17,7 +17,7 @@ from fabric_harness import SCRIPTS, Ctl
 README = Path(__file__).parents[2] / "README.md"
 ADDRESSES = {"10.0.0.1": "127.0.0.2", "10.0.0.11": "127.0.0.3", "10.0.0.12": "127.0.0.4"}
 PORTS = ("9559", "7600", "48864")
-READY_SECONDS = 20
+READY_SECONDS = 40
 
 
 def blocks() -> dict[str, str]:
@@ -95,7 +95,7 @@ def hosts(ctl: Ctl) -> Iterator[Hosts]:
         for process in reversed(made.processes):
             process.send_signal(signal.SIGTERM)
         for process in made.processes:
-            process.wait(20)
+            process.wait(READY_SECONDS)
 
 
 def test_the_quick_start_for_several_hosts(hosts: Hosts) -> None:
@@ -150,4 +150,4 @@ def test_ranks_on_another_host_are_refused_with_the_commands_for_it(ctl: Ctl) ->
         for process in reversed(made.processes):
             process.send_signal(signal.SIGTERM)
         for process in made.processes:
-            process.wait(20)
+            process.wait(READY_SECONDS)

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -129,7 +129,7 @@ def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
 
 
 @needs_namespaces
-def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl) -> None:
+def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl, limit: Callable[[float], float]) -> None:
     size, rate = 16 << 20, 100_000_000
     one_turn = ("--link", "100mbit", "--workers", "2", "--repetitions", "1", "--size", "16MiB")
     links, memory = ctl.json("bench", "links", *one_turn, "--urgent", "256KiB")["rows"]
@@ -137,8 +137,9 @@ def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl) -> None:
     assert (memory["system"], memory["rate"]) == ("shm", 0)
     assert links["bound"] == pytest.approx(8 * (256 << 10) / rate)
     assert links["ratio"] == pytest.approx(links["behind"] / links["alone"])
-    # The large call takes longer than its size at the link's rate, of which the urgent one saw little.
-    assert 0.6 * links["bound"] < links["behind"] < 0.25 * (8 * size / rate)
+    # The large call takes longer than its size at the link's rate, of which the urgent one saw little. The benchmark
+    # itself checks that the large one is still in flight then.
+    assert 0.6 * links["bound"] < links["behind"] < limit(0.25 * (8 * size / rate))
     assert (
         "--urgent measures all-reduces"
         in ctl.run("bench", "links", *one_turn, "--urgent", "1MiB", "--collective", "broadcast", status=2).stderr

@@ -26,7 +26,7 @@ SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 IN_IMAGE = "/opt/switchml/venv/bin/"
 WORST_SCORE = 1.5  # of 10, which means unprotected
-SECONDS = 20
+SECONDS = 40
 
 has_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 can_confine = pytest.mark.skipif(

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from fabric_harness import SCRIPTS, WORKERS, Ctl
 from test_namespaces import REASON
 
-DEADLINE = 40
+DEADLINE = 80
 
 
 class Launcher:
@@ -99,7 +99,7 @@ def words(results: list[tuple[int, dict[str, Any]]], key: str) -> list[Any]:
     return [said[key] for _, said in results]
 
 
-def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher) -> None:
+def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher, limit: Callable[[float], float]) -> None:
     first = running.run(4)
     assert words(first, "sum") == [10] * 4
     assert words(first, "rank") == [0, 1, 2, 3]
@@ -111,7 +111,7 @@ def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher) -> None:
         said = crashed[rank][1]
         assert said["lost"] == [2]
         assert "rank 2 was lost" in said["message"]
-        assert said["seconds"] < 2
+        assert said["seconds"] < limit(2)
     epochs = [crashed[0][1]["epoch"]]
 
     # --max-restarts: all ranks return with another key; a launcher that does not count restarts uses the same one.
@@ -132,7 +132,7 @@ def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher) -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_to_the_others(running: Launcher) -> None:
-    for status, said in running.run(2, "--timeout", "3", extra={"WORLD_SIZE": "3"}):
+    for status, said in running.run(2, "--timeout", "10", extra={"WORLD_SIZE": "3"}):
         assert status == 4
         assert said["reason"] == "MissingRanks"
         assert "rank 2 of 3 did not come in time" in said["message"]

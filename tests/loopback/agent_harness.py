@@ -76,7 +76,7 @@ class RunningAgent:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    return await asyncio.wait_for(asyncio.to_thread(function), 3 * DEADLINE)
+    return await asyncio.wait_for(asyncio.to_thread(function), 2 * DEADLINE)
 
 
 async def expect_event(controller: AgentsServer, kind: pb.RankEvent.Kind, rank: int) -> pb.RankEvent:

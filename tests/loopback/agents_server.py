@@ -15,7 +15,7 @@ from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def free_port() -> int:

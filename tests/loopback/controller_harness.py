@@ -24,7 +24,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
-DEADLINE = 20.0
+DEADLINE = 30.0
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:

@@ -82,7 +82,7 @@ port = [
     client.DataTuple("$PORT_ENABLE", bool_val=True),
 ]
 ports.entry_add(target, [ports.make_key([client.KeyTuple("$DEV_PORT", number)])], [ports.make_data(port)])
-seen["up"] = interface.portstatus_notification_get(timeout=10).port_up
+seen["up"] = interface.portstatus_notification_get(timeout=30).port_up
 seen["ports"] = dictionaries(ports.entry_get(target))
 
 counter = info.table_get("job_counter")

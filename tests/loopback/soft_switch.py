@@ -20,7 +20,7 @@ import pytest
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from p4_messages import entity, load_p4info, update
 
-DEADLINE = 20.0
+DEADLINE = 30.0
 SetConfig = p4r.SetForwardingPipelineConfigRequest
 
 

@@ -15,7 +15,7 @@ from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.wire import Packet
 
-TIMEOUT = 5.0  # seconds; every wait ends
+TIMEOUT = 30.0  # seconds; every wait ends
 SWITCH_MAC = 0x020000000001
 SWITCH_IP = 0x0A0000FE
 BROADCAST = 0xFFFFFFFFFFFF

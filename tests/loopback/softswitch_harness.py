@@ -13,7 +13,7 @@ from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.wire import Packet
 
 LOCALHOST = 0x7F000001
-TIMEOUT = 5.0  # seconds; every wait ends
+TIMEOUT = 30.0  # seconds; every wait ends
 UDP_SEGMENT = 103  # linux/udp.h
 PROBE_JOB = 1023
 HEADERS = 14 + 20 + 8  # headers of Ethernet, IPv4 and UDP, which count as part of a datagram

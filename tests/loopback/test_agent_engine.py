@@ -88,8 +88,7 @@ def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engin
             while time.monotonic() - begun < SECONDS:
                 assert all(engine.status(handle)["sent"] == 0 for handle in handles)
                 engine.profile(handles[0], 0)
-            assert time.monotonic() - begun < 2 * SECONDS
-            assert not freezing.done()
+            assert not freezing.done()  # so none of these calls has waited for its end
         assert freezing.result() == [0] * SLOTS
 
 

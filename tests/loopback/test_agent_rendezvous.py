@@ -42,7 +42,7 @@ async def test_processes_wait_until_their_job_begins(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         first, one = await announced(agent, 0, slots=64)
         assert (one.key, one.rank, one.world_size, one.slots) == ("a key/0", 0, 2, 64)
-        assert DEADLINE - 2 < one.wait_seconds <= DEADLINE
+        assert DEADLINE / 3 < one.wait_seconds <= DEADLINE  # less by the time that the message took
         second, two = await announced(agent, 1)
         assert one.announcement != two.announcement
         assert not (await agent.controller.next_heartbeat()).ranks

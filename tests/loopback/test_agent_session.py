@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ async def test_revocations_of_other_epochs_and_jobs_are_ignored(tmp_path: Path) 
         await in_thread(comm.close)
 
 
-async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path) -> None:
+async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path, limit: Callable[[float], float]) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job()
         process = await in_thread(lambda: RawProcess(agent.options.socket))
@@ -200,7 +201,7 @@ async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path) -> N
         began = time.monotonic()
         process.socket.close()
         event = await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < limit(1)
         assert "without closing" in event.detail
 
 
@@ -305,14 +306,21 @@ async def test_ranks_that_ask_at_the_same_time_share_the_controllers_answer(tmp_
         assert agent.controller.gets == 1
 
 
+def has_taken_part(heartbeat: pb.Heartbeat, rank: int) -> bool:
+    return any(status.rank == rank and status.position > 0 for status in heartbeat.ranks)
+
+
 async def test_the_ranks_that_hold_others_up(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job(1, 4, ranks=[0, 1])  # ranks 2 and 3 are on other agents
         agent.controller.positions = {0: 0, 1: 0, 2: 1, 3: 0}
         comms = [await agent.connect(rank) for rank in (0, 1)]
-        works = [comm.all_reduce(np.ones(3, np.float32), async_op=True, timeout=0.3) for comm in comms]
+        waits = comms[1].all_reduce(np.ones(3, np.float32), async_op=True)
+        await agent.controller.wait_for(lambda: has_taken_part(agent.controller.heartbeats[-1], 1))
+        work = comms[0].all_reduce(np.ones(3, np.float32), async_op=True, timeout=0.3)
         with pytest.raises(switchml.CollectiveTimeout, match="rank 3 had not taken part") as raised:
-            await in_thread(works[0].wait)
+            await in_thread(work.wait)
+        assert not waits.is_completed()
         assert raised.value.ranks == (3,)
         for comm in comms:
             await in_thread(comm.close)

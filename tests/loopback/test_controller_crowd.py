@@ -20,7 +20,7 @@ from switchml.controller.proto import events_pb2_grpc as events_grpc
 
 DESCRIPTORS = 1024
 CROWD = 1500
-SECONDS = 5.0
+SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,14 @@ def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -
         reply(one, answer)
         began = time.monotonic()
         found = client.profile_job("p", calls=1000)
-        assert ANSWER_SECONDS - 0.1 < time.monotonic() - began < ANSWER_SECONDS + 5
+        assert time.monotonic() - began > ANSWER_SECONDS - 0.1
         assert (found.job, found.name, found.epoch) == (job.id, "p", job.epoch)
         assert [(rank.rank, rank.agent, rank.calls) for rank in found.ranks] == [(r, "a1", 10 + r) for r in mine]
         assert len(found.ranks[0].latest) == 63
         assert all(len(getattr(found.ranks[0], counter.name)) == 64 for counter in HISTOGRAMS)
         (missing,) = found.missing
         assert (missing.agent, list(missing.ranks)) == ("a2", other)
-        assert "no answer within 2 s" in missing.reason
+        assert f"no answer within {ANSWER_SECONDS:g} s" in missing.reason
 
 
 def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> None:
@@ -106,13 +106,15 @@ def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> 
         assert not found.missing
 
 
-def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(client: ControllerClient) -> None:
+def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(
+    client: ControllerClient, limit: Callable[[float], float]
+) -> None:
     with ScriptedAgent(client.address) as agent:
         client.start_job(2, name="p")
         threading.Thread(target=lambda: (agent.wait_for("profile_order"), agent.disconnect()), daemon=True).start()
         began = time.monotonic()
         found = client.profile_job("p")
-        assert time.monotonic() - began < ANSWER_SECONDS
+        assert time.monotonic() - began < limit(2)
         assert [missing.reason for missing in found.missing] == ["it was lost"]
         assert list(found.missing[0].ranks) == [0, 1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
@@ -56,7 +56,7 @@ class Agent(ScriptedAgent):
         rank: int,
         world_size: int = 2,
         key: str = "k",
-        seconds: float = 20.0,
+        seconds: float = 90.0,
         slots: int = 0,
         priority: int = 0,
     ) -> int:
@@ -98,7 +98,9 @@ def live_job(client: ControllerClient, key: str = "k") -> pb.Job:
     return client.get_job(job_name(key))
 
 
-def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+def test_each_rank_goes_to_the_agent_that_announced_it(
+    client: ControllerClient, agents: tuple[Agent, Agent], limit: Callable[[float], float]
+) -> None:
     first, second = agents
     numbers = [first.announce(rank, 3, "run/7", slots=64, priority=4) for rank in (2, 0)]
     assert not client.list_jobs()
@@ -120,7 +122,7 @@ def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient,
     for rank in range(3):
         agents[rank % 2].event(job, rank, pb.RankEvent.KIND_ATTACHED)
     second.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
-    revocation = first.wait_for("revocation", seconds=2)
+    revocation = first.wait_for("revocation", seconds=limit(2))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert not first.messages("rendezvous_refusal")
 
@@ -129,8 +131,9 @@ def test_at_the_deadline_all_who_wait_are_told_who_is_missing(
     client: ControllerClient, agents: tuple[Agent, Agent]
 ) -> None:
     first, second = agents
-    numbers = {first.announce(0, 4), first.announce(3, 4, seconds=0.5)}
     second.announce(1, 4)
+    second.settle()
+    numbers = {first.announce(0, 4), first.announce(3, 4, seconds=0.5)}
     refusals = [*first.refusals(2), *second.refusals()]
     assert {refusal.announcement for refusal in first.refusals()} == numbers
     assert {refusal.error for refusal in refusals} == {"MissingRanks"}
@@ -233,9 +236,12 @@ def test_a_rank_that_withdraws_may_come_again(client: ControllerClient, agents: 
 def test_ranks_at_an_agent_that_goes_away_are_missing(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
     with Agent(client.address, "a3") as third:
         third.announce(0, 3)
-        agents[0].announce(1, 3, seconds=1.0)
+        third.settle()
         agents[1].announce(2, 3)
+        agents[1].settle()
         third.disconnect()
+        wait_until(lambda: len([one for one in client.list_agents() if one.live]) == 2, "it is gone")
+        agents[0].announce(1, 3, seconds=0.5)
     assert "rank 0 of 3 did not come" in agents[1].refusals()[0].message
 
 
@@ -272,15 +278,18 @@ def test_a_job_that_does_not_end_holds_its_key(client: ControllerClient, agents:
     for rank, agent in enumerate(agents):
         agent.announce(rank)
     name = live_job(client).name
-    for rank, agent in enumerate(agents):
-        agent.announce(rank, seconds=0.5)
+    agents[0].announce(0)
+    agents[0].settle()
+    agents[1].announce(1, seconds=0.5)
     for agent in agents:
         [refusal] = agent.refusals()
         assert refusal.error == "JobExists"
         assert f"switchml-ctl job stop {name}" in refusal.message
 
 
-def test_a_rank_that_is_lost_while_the_job_starts(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+def test_a_rank_that_is_lost_while_the_job_starts(
+    client: ControllerClient, agents: tuple[Agent, Agent], limit: Callable[[float], float]
+) -> None:
     first, second = agents
     second.answer = lambda _: None
     first.announce(0)
@@ -288,7 +297,7 @@ def test_a_rank_that_is_lost_while_the_job_starts(client: ControllerClient, agen
     assignment = second.wait_for("assignment")
     job = pb.Job(id=assignment.job, epoch=assignment.epoch)
     second.event(job, 1, pb.RankEvent.KIND_LOST, detail="it went away")
-    revocation = first.wait_for("revocation", seconds=2)
+    revocation = first.wait_for("revocation", seconds=limit(2))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert client.get_job(job_name("k")).failure.endswith("says: it went away")
     assert "rank 1 was lost" in first.refusals()[0].message

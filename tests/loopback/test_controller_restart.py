@@ -10,6 +10,7 @@ from pathlib import Path
 import finsy as fy
 import pytest
 from controller_harness import (
+    DEADLINE,
     ControllerProcess,
     ScriptedAgent,
     configuration,
@@ -94,16 +95,16 @@ def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: Swi
     agent.disconnect()
 
 
-def test_agents_that_do_not_come_back(controller: ControllerProcess):
+def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address, "a1") as first, ScriptedAgent(client.address, "a2") as second:
         job = client.start_job(4)
         controller.kill()
-        assert first.ended.wait(5)
-        assert second.ended.wait(5)
+        assert first.ended.wait(DEADLINE)
+        assert second.ended.wait(DEADLINE)
     client = controller.start()
     agent = come_back(client, job, attached=False)
-    revocation = agent.wait_for("revocation", seconds=13)
+    revocation = agent.wait_for("revocation", seconds=limit(13))
     assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [2, 3])
     *_, last = client.watch_job(job.id)
     assert "agent a2 did not come back within 10 s" in last.failure
@@ -120,7 +121,7 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
     with ScriptedAgent(client.address) as agent:
         job = client.start_job(2)
         controller.kill()
-        assert agent.ended.wait(5)
+        assert agent.ended.wait(DEADLINE)
     client = controller.start()
     agent = come_back(client, job, attached=False, **values)
     *_, last = client.watch_job(job.id)
@@ -244,7 +245,7 @@ def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess,
     with ScriptedAgent(client.address) as agent:
         client.start_job(1, name="old")
         controller.stop()
-        assert agent.ended.wait(5)
+        assert agent.ended.wait(DEADLINE)
     controller.config.write_text(configuration(switch, values_per_packet=128))
     client = controller.start()
     job = client.get_job("old")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from controlled_switches import TARGETS, ControlledSwitch, require_target
-from controller_harness import ControllerProcess, ScriptedAgent, wait_until
+from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, wait_until
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
@@ -105,14 +105,14 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
         assert_empty(client, switch)
 
 
-def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess):
+def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2) as other:
         job = client.start_job(4)
         attach_all(client, agent, job)
         other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
-            revocation = each.wait_for("revocation", seconds=2)
+            revocation = each.wait_for("revocation", seconds=limit(2))
             assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
         *_, last = client.watch_job(job.id)
         assert (last.state, last.failure) == (
@@ -130,7 +130,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
     attach_all(client, agent, job)
     before_tables = sorted(map(str, client.show_switch().entries))
     controller.kill() if violently else controller.stop()
-    assert agent.ended.wait(5)
+    assert agent.ended.wait(DEADLINE)
     before = len(controller.log.read_text())
     client = controller.start()
     assert client.get_job("survivor").state == pb.JOB_STATE_RUNNING

@@ -37,7 +37,7 @@ os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
 """
 _CONNECT = """
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-    client.settimeout(10)
+    client.settimeout(DEADLINE)
     try:
         client.connect(sys.argv[1])
         print(client.recv(4096))
@@ -52,7 +52,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.listen()
     print("listens", flush=True)
     with server.accept()[0] as client:
-        client.settimeout(10)
+        client.settimeout(DEADLINE)
         print(client.recv(4096))
 """
 _OPEN = """

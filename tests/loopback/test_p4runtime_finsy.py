@@ -100,11 +100,11 @@ async def test_primary_hands_over(switch_process: SwitchProcess) -> None:
         overtaken = first.ee.event_future(fy.SwitchEvent.BECOME_BACKUP)
         async with fy.Switch("second", switch_process.address, options()) as second:
             assert second.is_primary
-            await asyncio.wait_for(overtaken, 10)
+            await asyncio.wait_for(overtaken, 30)
             with pytest.raises(fy.P4ClientError) as raised:
                 await first.insert([fy.P4MulticastGroupEntry(4)])
             assert raised.value.code == fy.GRPCStatusCode.PERMISSION_DENIED
         regained = first.ee.event_future(fy.SwitchEvent.BECOME_PRIMARY)
         if not first.is_primary:
-            await asyncio.wait_for(regained, 10)
+            await asyncio.wait_for(regained, 30)
         await first.insert([fy.P4MulticastGroupEntry(4)])

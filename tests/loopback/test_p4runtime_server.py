@@ -131,7 +131,7 @@ class TestHostileInput:
     def test_bytes_that_are_no_message(self, client: Client) -> None:
         for method in ("Write", "SetForwardingPipelineConfig", "Capabilities"):
             call = client.channel.unary_unary(f"/p4.v1.P4Runtime/{method}")
-            assert rpc_error(call, b"\xff" * 100, timeout=5)[0] not in (Code.OK, Code.DEADLINE_EXCEEDED)
+            assert rpc_error(call, b"\xff" * 100, timeout=30)[0] not in (Code.OK, Code.DEADLINE_EXCEEDED)
         client.write()
 
     def test_a_client_that_vanishes(self, switch_process: SwitchProcess, election_ids: Iterator[int]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from collective_harness import Fabric, running_fabric
+from controller_harness import wait_until
 
 import switchml
 from switchml.host_agent._engine import Engine
@@ -117,7 +118,7 @@ def test_a_rank_that_waits_now_is_seen_to_wait(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     with fabric.connect(0) as early, fabric.connect(1) as late:
         waiting = early.all_reduce(np.ones(10, np.float32), async_op=True)
-        time.sleep(0.3)
+        wait_until(lambda: engine_profile(fabric, 0)["wait_ns"] > 200e6, "the time of its wait grows")
         before, busy = engine_profile(fabric, 0), early._membership.native.spent()
         assert before["calls"] == 0
         assert 200e6 < before["wait_ns"] <= busy["wait_ns"]

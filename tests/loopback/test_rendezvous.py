@@ -131,11 +131,12 @@ def test_at_the_deadline_every_rank_that_came_is_told_who_is_missing(fabric: Fab
             fabric.connect(rank, 4, "late", rank // 2, timeout)
         return raised.value
 
-    began = time.monotonic()
+    log = fabric.controller.log
     with ThreadPoolExecutor(2) as threads:
-        futures = [threads.submit(wait, 0, 0.7), threads.submit(wait, 2, DEADLINE)]
+        futures = [threads.submit(wait, 2, 3 * DEADLINE)]
+        wait_until(lambda: "key 'late': the first of 4 ranks waits" in log.read_text(), "it waits")
+        futures.append(threads.submit(wait, 0, 0.7))
         assert [future.result(DEADLINE).reason for future in futures] == ["MissingRanks", "MissingRanks"]
-    assert time.monotonic() - began < 5
 
 
 WAITER = """
@@ -169,14 +170,14 @@ def test_the_place_of_a_process_that_dies_while_it_waits_is_free(fabric: Fabric)
     assert {result[2] for result in all_ranks(fabric, "dies", 2, total)} == {3}
 
 
-def test_a_rank_that_dies_is_named_to_the_others_at_once(fabric: Fabric) -> None:
+def test_a_rank_that_dies_is_named_to_the_others_at_once(fabric: Fabric, limit: Callable[[float], float]) -> None:
     with waiting_process(fabric, "lost") as process, fabric.connect(0, 2, "lost", 0) as comm:
         work = comm.all_reduce(np.ones(1000, np.float32), async_op=True)
         began = time.monotonic()
         process.kill()
         with pytest.raises(switchml.WorkerLost, match="rank 1 was lost") as raised:
             work.wait()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < limit(2)
         assert raised.value.ranks == (1,)
     wait_until(lambda: not fabric.jobs(), "the job has ended")
     assert fabric.jobs(include_ended=True)[-1].state == pb.JOB_STATE_FAILED

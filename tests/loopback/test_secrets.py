@@ -22,7 +22,7 @@ def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
     """Use a socket of this test as the switch, so that it can send wrong answers."""
     with running_fabric(tmp_path, VALUES) as fabric, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as switch:
         switch.bind((ADDRESS, 0))
-        switch.settimeout(10)
+        switch.settimeout(30)
         assignment = pb.Assignment(
             job=1,
             epoch=1,

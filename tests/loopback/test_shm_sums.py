@@ -26,7 +26,7 @@ SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
 UDP, SHM = 1, 2
 ROUNDS = 10
 PHASES = 12
-DEADLINE = 10.0  # seconds
+DEADLINE = 30.0  # seconds
 
 Ints = npt.NDArray[np.int32]
 

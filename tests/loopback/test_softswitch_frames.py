@@ -17,6 +17,7 @@ from softswitch_frames import (
     MORE_FRAGMENTS,
     SWITCH_IP,
     SWITCH_MAC,
+    TIMEOUT,
     FrameFabric,
     Ipv4,
     arp,
@@ -251,7 +252,7 @@ def test_ranks_at_udp_ports_and_at_frame_ports_share_a_job(fabric: FrameFabric) 
     ranks = fabric.add_job(JOB, (1, 2))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
         worker.bind(("127.0.0.1", 0))
-        worker.settimeout(5)
+        worker.settimeout(TIMEOUT)
         worker.connect(("127.0.0.1", fabric.switch.add_udp_port(9, "127.0.0.1", 0)))
         port: int = worker.getsockname()[1]
         loopback = 0x7F000001

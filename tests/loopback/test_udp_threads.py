@@ -107,7 +107,7 @@ def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:
     port = switch.add_udp_port(1, "127.0.0.1", 0)
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
-    peer.settimeout(10)
+    peer.settimeout(30)
     address = int.from_bytes(socket.inet_aton("127.0.0.1"), "big")
     switch.set_group(1, [(1, 0)])
     switch.set_job(1, 0, 0)

@@ -21,7 +21,7 @@ from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.rpc_errors import from_rpc_error
 from switchml.ops import certificates
 
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 def expired(directory: Path, role: Role, name: str) -> Path:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from torch_harness import Ranks, RendezvousServer
 
 import switchml
 import switchml.torch
+from switchml.torch import leaving
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
@@ -55,8 +57,8 @@ def calls_until_failure(rank: int, way: str, calls: list[float]) -> None:
             work.get_future().wait()
 
 
-def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
-    """Kill rank 1 in the middle; test how long the calls of the others take, and their errors."""
+def one_dies(rank: int, way: str) -> tuple[float, float, tuple[int, ...], str]:
+    """Kill rank 1 in the middle; return how long another rank's last call and the next one take, and their errors."""
     calls: list[float] = []
     # A future does not preserve the type.
     with pytest.raises(dist.DistBackendError if way == "wait" else RuntimeError) as raised:
@@ -66,18 +68,21 @@ def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
     again = time.monotonic()
     with pytest.raises(switchml.torch.SwitchMLBackendError) as later:
         dist.all_reduce(torch.ones(1))
-    assert time.monotonic() - again < 0.5
-    return seconds, later.value.ranks, str(raised.value)
+    return seconds, time.monotonic() - again, later.value.ranks, str(raised.value)
 
 
 @pytest.mark.parametrize(("way", "environment"), [("wait", {}), ("future", {}), ("wait", GLOO)])
-def test_a_killed_rank_is_named_within_two_seconds(ranks: Ranks, way: str, environment: dict[str, str]) -> None:
+def test_a_killed_rank_is_named_within_two_seconds(
+    ranks: Ranks, way: str, environment: dict[str, str], figure: Callable[[str], None], limit: Callable[[float], float]
+) -> None:
     started = ranks.finish(ranks.start(3, one_dies, way, environment=environment))
     assert started[1].failure == "the process ended without a word"
     for rank in (0, 2):
         assert not started[rank].failure, started[rank].failure
-        seconds, named, message = started[rank].result
-        assert seconds < 2
+        seconds, of_next, named, message = started[rank].result
+        figure(f"rank 1 is killed: rank {rank} is told after {seconds:.2f} s")
+        assert seconds < limit(2)
+        assert of_next < limit(0.5)
         assert named == (1,)
         assert "rank 1" in message
         assert "WorkerLost" in message or "lost" in message
@@ -253,17 +258,17 @@ def store(tmp_path: Path) -> dist.Store:
     return dist.PrefixStore("test/", dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
 
 
-def test_all_learn_where_all_stand(tmp_path: Path) -> None:
+def test_all_learn_where_all_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "_LOST_SECONDS", 30.0)  # a suspect has time to show itself
     outcomes = agreed(store(tmp_path), 3, [0, 1, 2], {0: [1]})
     expected = [Standing(rank + 5, f"reason {rank}") for rank in range(3)]
     assert outcomes == dict.fromkeys(range(3), expected)
 
 
-def test_all_give_up_when_one_does(tmp_path: Path) -> None:
-    """Test that all ranks give up when only rank 0 suspects rank 2; the others would wait longer."""
-    begin = time.monotonic()
+def test_all_give_up_when_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test that all ranks give up when only rank 0 suspects rank 2; the others would wait longer than this test."""
+    monkeypatch.setattr(leaving, "_SILENT_SECONDS", 90.0)
     assert agreed(store(tmp_path), 3, [0, 1], {0: [2]}) == {0: (2,), 1: (2,)}
-    assert time.monotonic() - begin < 5
 
 
 def test_a_late_rank_obeys_the_verdict(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def job_of_default(rank: int) -> str:
 
 def absent(rank: int) -> str:
     """Test a sub-group in which rank 2 never makes the first collective."""
-    group = dist.new_group([0, 2], timeout=timedelta(seconds=6))
+    group = dist.new_group([0, 2], timeout=timedelta(seconds=12))
     message = ""
     if rank == 0:
         with pytest.raises(switchml.torch.SwitchMLBackendError) as caught:
@@ -241,5 +241,5 @@ def absent(rank: int) -> str:
 
 def test_a_rank_that_does_not_come_to_a_sub_group_is_named(ranks: Ranks) -> None:
     message = ranks.run(3, absent)[0]
-    assert "Timed out after 6 s in the first collective: rank 1 had not come to it" in message
+    assert "Timed out after 12 s in the first collective: rank 1 had not come to it" in message
     assert "These ranks are 2 in the default group" in message

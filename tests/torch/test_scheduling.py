@@ -339,7 +339,7 @@ def broken_passes(rank: int) -> None:
     refused(RuntimeError, "unusable; start the job again", optimizer.step)
 
     model = make_model()
-    optimizer = scheduled(model, timeout=6.0)
+    optimizer = scheduled(model, timeout=12.0)
     run_steps(model, rank, range(2), optimizer)
 
     def fail(_: torch.Tensor) -> None:

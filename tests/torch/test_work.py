@@ -1,7 +1,6 @@
 """Work handles: waiting, timeouts, futures and their order, errors, and overlapping calls."""
 
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -12,9 +11,13 @@ from torch_harness import Ranks
 import switchml.torch
 
 
+def store() -> dist.Store:
+    return dist.distributed_c10d._get_default_store()
+
+
 def handles(rank: int) -> None:
     if rank == 1:
-        time.sleep(0.5)
+        store().wait(["the call is in flight"])
     x = torch.ones(5000)
     work = dist.all_reduce(x, async_op=True)
     assert isinstance(work, dist.Work)
@@ -24,8 +27,9 @@ def handles(rank: int) -> None:
         with pytest.raises(dist.DistBackendError, match=r"all_reduce.*5000 float32 has not ended within"):
             work.wait(timedelta(milliseconds=50))
         assert "in flight" in repr(work)
+        store().set("the call is in flight", "")
     assert work.wait()
-    assert work.wait(timedelta(seconds=1))
+    assert work.wait(timedelta(seconds=30))
     assert work.is_completed()
     assert work.is_success()
     assert work.exception() is None
@@ -40,18 +44,17 @@ def test_wait_timeout_and_result(ranks: Ranks) -> None:
 
 def shares_memory(rank: int) -> None:
     """Test that a second call on memory in flight is refused at all ranks, and that the group remains usable."""
-    store = dist.distributed_c10d._get_default_store()
     matrix = torch.ones(100, 10)
     group = dist.new_group([0, 1])
     for number, of in enumerate((None, group)):  # the second group has yet to join
         if rank == 1:
-            store.wait([f"refused {number}"])  # until then the call of rank 0 is in flight
+            store().wait([f"refused {number}"])  # until then the call of rank 0 is in flight
         works = [dist.all_reduce(matrix[:50], group=of, async_op=True)]
         if rank == 0:
             for overlapping in (matrix, matrix[49], matrix[:50].t()):
                 with pytest.raises(ValueError, match="shares memory"):
                     dist.all_reduce(overlapping, group=of, async_op=True)
-            store.set(f"refused {number}", "")
+            store().set(f"refused {number}", "")
         works.append(dist.all_reduce(matrix[50:], group=of, async_op=True))
         assert all(work.wait() for work in works)
         columns = [matrix[:, column] for column in range(3)]
@@ -105,20 +108,22 @@ def futures(rank: int) -> None:
     late = rank == 1
     for width in (1, 40):
         if late:
-            time.sleep(0.3)  # so that the other rank's callbacks are registered before the results
+            store().wait([f"{width} callbacks"])  # so that they are registered before the results
         works = [dist.all_reduce(torch.full((10,), float(n)), async_op=True) for n in range(width)]
         if not late or width == 1:
             chained = [work.get_future().then(again) for work in works]
+            store().set(f"{width} callbacks", "")
             assert len([f.wait() for f in chained]) == width
         else:
             for work in works:
                 again(work.get_future())
     inside = threading.Event()
     if late:
-        time.sleep(0.3)
+        store().wait(["the callback that blocks"])
         dist.all_reduce(torch.ones(1))
     else:
         blocked = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: inside.wait(30))
+        store().set("the callback that blocks", "")
     dist.all_reduce(torch.ones(1))  # is not delayed by a callback that blocks
     assert dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()[0] == 2
     inside.set()
@@ -136,14 +141,13 @@ def test_futures_and_callbacks_that_wait(ranks: Ranks) -> None:
 
 
 def overlapping(rank: int) -> None:
-    store = dist.distributed_c10d._get_default_store()
     tensors = [torch.ones(2_000_000) for _ in range(4)]
     if rank == 1:
-        store.wait(["rank 0 made its calls"], timedelta(seconds=30))
+        store().wait(["rank 0 made its calls"])
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     if rank == 0:
         assert not any(work.is_completed() for work in works)  # rank 1 has made no call yet
-        store.set("rank 0 made its calls", "")
+        store().set("rank 0 made its calls", "")
     for work in works:
         work.wait()
     assert all(tensor[-1] == 2 for tensor in tensors)
@@ -179,16 +183,15 @@ def test_what_is_in_flight_when_the_group_is_destroyed_fails(ranks: Ranks) -> No
 
 def timed_out(rank: int) -> str:
     group = dist.distributed_c10d._get_default_group()
-    store = group.get_group_store()
     if rank == 1:
-        store.wait(["the other rank is out of time"])
+        store().wait(["the other rank is out of time"])
     options = dist.AllreduceOptions()
     options.timeout = timedelta(seconds=1)
     with pytest.raises(dist.DistBackendError) as raised:
         group.allreduce([torch.ones(1)], options).wait()
     if rank == 0:
         assert raised.value.ranks == (1,)
-        store.set("the other rank is out of time", "")
+        store().set("the other rank is out of time", "")
     return raised.value.reason
 
 

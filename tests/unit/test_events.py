@@ -142,7 +142,7 @@ async def test_a_follower_gets_each_new_event_once() -> None:
     for _ in range(4):
         await asyncio.sleep(0)
         log.record(EventKind.JOB_READY)
-    await asyncio.wait_for(following, 5)
+    await asyncio.wait_for(following, 30)
     assert seen == [1, 2, 3, 4, 5]
 
 

@@ -76,12 +76,11 @@ def test_a_line_without_end_does_not_pile_up(tmp_path: Path) -> None:
     assert max(len(line) for _, line in seen.lines) < 200000
 
 
-def test_the_first_failure_counts_and_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.3)
+def test_the_first_failure_counts_and_ends_the_others(tmp_path: Path) -> None:
     seen = Seen()
     began = time.monotonic()
     launch = run('[ "$RANK" = 1 ] && exit 7; exec sleep 60', 3, tmp_path, seen)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert launch.failed[0] == 1
     assert launch.exit_codes == (128 + signal.SIGTERM, 7, 128 + signal.SIGTERM)
     assert seen.ends[0] == (1, 7)
@@ -94,7 +93,9 @@ def test_others_have_time_to_end_by_themselves(tmp_path: Path) -> None:
 
 def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.3)
-    script = 'if [ "$RANK" = 0 ]; then sleep 0.3; exit 1; fi; trap "" TERM; while :; do sleep 0.1; done'
+    ready = tmp_path / "ready"
+    script = f'if [ "$RANK" = 0 ]; then while [ ! -e {ready} ]; do sleep 0.05; done; exit 1; fi; '
+    script += f'trap "" TERM; touch {ready}; while :; do sleep 0.1; done'
     assert run(script, 2, tmp_path).exit_codes == (1, 128 + signal.SIGKILL)
 
 
@@ -106,9 +107,9 @@ def test_death_by_signal_is_128_and_its_number(tmp_path: Path) -> None:
 
 def test_a_grandchild_that_keeps_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
-    launch = run("sleep 20 & echo $!", 1, tmp_path)
+    launch = run("sleep 60 & echo $!", 1, tmp_path)
     assert launch.exit_codes == (0,)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     os.kill(int((tmp_path / "rank-0.log").read_text()), signal.SIGKILL)
 
 

@@ -12,7 +12,7 @@ from switchml import _native, membership
 from switchml.agent_connection import AgentConnection, Attachment
 from switchml.membership import Membership
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 class Native:

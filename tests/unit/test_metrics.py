@@ -17,7 +17,7 @@ from switchml.common.metrics_server import Families, MetricsServer, on_loop
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -78,10 +78,10 @@ def test_a_token_is_asked_for() -> None:
         for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "correct-horse-battery"}):
             request = urllib.request.Request(f"http://{server.address}/metrics", headers=wrong)
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(request, timeout=10)
+                urllib.request.urlopen(request, timeout=30)
         right = {"Authorization": "Bearer correct-horse-battery"}
         request = urllib.request.Request(f"http://{server.address}/metrics", headers=right)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             assert 'test_jobs{state="ready"} 1.0' in answer.read().decode()
     finally:
         server.close()

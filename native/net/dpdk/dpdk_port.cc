@@ -24,7 +24,7 @@ namespace {
 constexpr uint16_t kReceiveDescriptors = 1024;
 constexpr uint16_t kTransmitDescriptors = 1024;
 constexpr std::chrono::milliseconds kLookAtLink{1000};
-constexpr std::chrono::milliseconds kConnects{2000};  // a client of net_memif whose server listens
+constexpr std::chrono::milliseconds kConnects{10000};  // a client of net_memif whose server listens
 constexpr std::chrono::milliseconds kLookAtConnection{1};
 constexpr unsigned kPoolCache = 256;
 constexpr size_t kSmallestFrameRoom = 2048;

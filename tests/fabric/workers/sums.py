@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sizes", default="0,1,63,64,65,1000,100000")
     parser.add_argument("--seconds", type=float, default=0, help="continue for this many seconds")
+    parser.add_argument("--until", type=Path, help="continue until this file exists")
     options = parser.parse_args()
     assert os.environ["RANK"] == os.environ["SWITCHML_RANK"]
     with switchml.connect() as comm:
@@ -55,7 +57,8 @@ def main() -> None:
                 for dtype in ("int32", "float32"):
                     check(comm, size, options.seed + rounds, dtype, values)
             rounds += 1
-            more = np.array([comm.rank == 0 and time.monotonic() < end], np.int32)
+            goes_on = time.monotonic() < end or (options.until is not None and not options.until.exists())
+            more = np.array([comm.rank == 0 and goes_on], np.int32)
             comm.all_reduce(more)
     print(f"rank {comm.rank}: {rounds} rounds right")
 

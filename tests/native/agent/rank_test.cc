@@ -1,9 +1,14 @@
 // The behaviour that ranks of an agent share on all transports, tested with a switch in this process.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -15,8 +20,10 @@
 
 #include "dataplane/softswitch/native/runtime/switch.h"
 #include "host_agent/native/engine.h"
+#include "host_agent/native/shared_memory_rank.h"
 #include "native/channel/channel.h"
 #include "native/channel/shared_memory.h"
+#include "native/channel/shm_messages.h"
 
 namespace switchml::agent {
 namespace {
@@ -166,6 +173,44 @@ TEST_P(Ranks, OverSharedMemorySeeTheirSwitchEnd) {
   switch_.reset();
   EXPECT_EQ(rank->switch_ended(), shared_memory());
   EXPECT_NO_THROW(rank->status());
+}
+
+std::atomic<int> interruptions{0};
+
+// A stopped process that continues has the same effect on a call with a time limit as a signal handler.
+TEST(ShmConnectors, AskUntilTheSwitchAnswersAlthoughSignalsInterruptThem) {
+  const std::string directory = make_directory();
+  const std::string path = directory + "/switch";
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  struct sigaction action{};
+  action.sa_handler = [](int) { ++interruptions; };
+  struct sigaction before{};
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+
+  uint16_t port = 0;
+  std::thread asker([&] { EXPECT_NO_THROW(port = shm_port_at(path)); });
+  const int agent = accept(listener, nullptr, nullptr);
+  channel::ShmRequest request{};
+  EXPECT_EQ(recv(agent, &request, sizeof request, 0), static_cast<ssize_t>(sizeof request));
+  for (int number = 1; number <= 20 && !HasFailure(); ++number) {  // most of them come while it waits for the answer
+    EXPECT_EQ(pthread_kill(asker.native_handle(), SIGUSR1), 0);
+    wait_until([&] { return interruptions >= number; });
+  }
+  const channel::ShmAnswer answer{channel::ShmAnswer::kMagic, 1, 7, 0, {}};
+  EXPECT_EQ(send(agent, &answer, sizeof answer, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof answer));
+  asker.join();
+  EXPECT_EQ(port, 7);
+
+  sigaction(SIGUSR1, &before, nullptr);
+  close(agent);
+  close(listener);
+  unlink(path.c_str());
+  rmdir(directory.c_str());
 }
 
 }  // namespace
