@@ -43,9 +43,7 @@ _LANES: Final = tuple(
 _INTEGER_LANES: Final = {kernels.Type.INT8: 16, kernels.Type.BOOL: 8}
 """The bits of a lane that holds the sums of such values from any number of ranks."""
 
-_CODES: Final = tuple(
-    f"{name} {format}" for name in ("write_codes", "expand_codes") for format in ("natural8", "dynamic8")
-)
+_CODES: Final = tuple(f"{name} {kind}" for name in ("write_codes", "expand_codes") for kind in ("natural8", "dynamic8"))
 """They have no vectors, so they are timed once."""
 
 _LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))

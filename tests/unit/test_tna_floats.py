@@ -37,7 +37,7 @@ def bits(words: Iterable[int]) -> Floats:
 
 
 def contribution(job: Job, rank: int, values: Floats, phase: int = 0) -> Packet:
-    """Return the packet with which a rank contributes the values of all lanes, or none if there are none."""
+    """Return a rank's contribution with a value for each lane; with no values, one without values."""
     return Packet(
         job=job.id,
         worker=rank,
@@ -142,7 +142,7 @@ OTHER_VALUE = 0x7F000000  # of a rank that sends something else when it sends ag
 
 
 class Slot:
-    """What a half of a slot should do: docs/protocol.md, with the values of its phase in the order of their arrival."""
+    """A model of half a slot (docs/protocol.md), with the values of its phase in the order of their arrival."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks

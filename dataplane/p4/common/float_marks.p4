@@ -1,4 +1,4 @@
-// What is noted of values that are not finite, because their sum follows from no mantissa. Marks of several values are
+// Marks of values that are not finite, because their sum follows from no mantissa. Those of several values are
 // combined with a bitwise or.
 #ifndef SWITCHML_FLOAT_MARKS_P4
 #define SWITCHML_FLOAT_MARKS_P4

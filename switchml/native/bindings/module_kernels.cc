@@ -364,7 +364,7 @@ void pass_integer_lanes(const LaneKernel& kernel, Integer* values, uint8_t* word
 // The kernels of codes; their names in `run` are that of the function, a blank and that of the format.
 struct CodeKernel {
   bool writes = false;
-  wire::Format format{};
+  wire::Format format = wire::Format::natural8;
 };
 
 std::optional<CodeKernel> code_kernel(const std::string& name) {
