@@ -35,9 +35,9 @@ os.setgroups([])
 os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
 os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
 """
-_CONNECT = """
+_CONNECT = f"""
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-    client.settimeout(DEADLINE)
+    client.settimeout({DEADLINE})
     try:
         client.connect(sys.argv[1])
         print(client.recv(4096))
@@ -45,14 +45,14 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         print("denied")
 """
 # Listens like an agent, prints that it does, and then prints the messages that it gets.
-_LISTEN = """
+_LISTEN = f"""
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.bind(sys.argv[1])
     os.chmod(sys.argv[1], 0o666)
     server.listen()
     print("listens", flush=True)
     with server.accept()[0] as client:
-        client.settimeout(DEADLINE)
+        client.settimeout({DEADLINE})
         print(client.recv(4096))
 """
 _OPEN = """
