@@ -475,7 +475,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
 
 
 def _formats(settings: SwitchSettings, body: object) -> frozenset[Format]:
-    """Return INT32 and the formats that a pipeline's annotation names; `body` is None if it has no annotation."""
+    """Return the formats that a pipeline takes: INT32, and those that the body of its annotation names, if any."""
     names = re.findall(r"\w+", " ".join(map(str, body)) if isinstance(body, list | tuple) else str(body or ""))
     unknown = sorted(set(names) - {known.name.lower() for known in Format})
     if unknown:

@@ -50,9 +50,9 @@ class TofinoCompileError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A program for Tofino: its name, its entry file relative to the P4 folder, and whether switches run it.
+    """A program for Tofino: its name, and its entry file relative to the P4 folder.
 
-    A program that is only studied has no budget, and its BfRt schema is not kept.
+    A program that is only `studied`, and never loaded into a switch, has no budget, and its BfRt schema is not kept.
     """
 
     name: str

@@ -177,11 +177,12 @@ def test_every_sequence_of_packets(ranks: int, length: int) -> None:
         job, slot = fresh_job(ranks), Slot(ranks)
         for number, (rank, phase, has_values) in enumerate(sequence):
             again = rank in (one for one, _, _ in sequence[:number])
-            value = (OTHER_VALUE if again else VALUES[rank]) if has_values else None
-            packet = contribution(job, rank, bits([] if value is None else [value] * LANES), phase)
+            value = OTHER_VALUE if again else VALUES[rank]
+            values = [value] * LANES if has_values else []
+            packet = contribution(job, rank, bits(values), phase)
             chip().clear_counters(job)
             frames = chip().send(job, packet)
-            verdict, added = slot.receive(rank, phase, value)
+            verdict, added = slot.receive(rank, phase, value if has_values else None)
             case = f"{sequence}: {rank, phase, has_values}"
             assert chip().verdicts(job) == {verdict: 1}, case
             receivers = {Verdict.COMPLETED: list(range(ranks)), Verdict.RESENT: [rank]}.get(verdict, [])

@@ -16,7 +16,7 @@ const bit<32> WORKER_ENTRIES = 1536;
 #define DIRECT_COUNTER DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES)
 #define COUNT_ENTRY(name) name.count();
 
-// Whether this is the program that adds floats, and nothing else (fpisa.p4).
+// 1 in the program fpisa.p4, which adds floats and no integers.
 #ifndef FPISA_A
 #define FPISA_A 0
 #endif
