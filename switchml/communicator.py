@@ -599,7 +599,8 @@ class Communicator:
         output: Buffer | None = None,
     ) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
-        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output)
+        awaited = not async_op
+        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
         work = Work(self._membership, *submitted)
         if async_op:
             return work

@@ -84,8 +84,11 @@ class EpochCalls:
         self._memory.claim(call.written, call, call.read)
         return call
 
-    def submit(self, kind: int, call: Call, timeout: float) -> Submitted:
-        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now."""
+    def submit(self, kind: int, call: Call, timeout: float, awaited: bool) -> Submitted:
+        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now.
+
+        If it is `awaited`, this thread must wait for it next: it may begin only there.
+        """
         buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
         submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
@@ -103,6 +106,7 @@ class EpochCalls:
             lanes.seed,
             FORMS[call.sparse],
             lanes.format,
+            awaited,
         )
         assert ticket == call.sequence
         self._sequence += 1

@@ -192,6 +192,7 @@ class Communicator:
         seed: int = 0,
         form: int = 0,
         format: int = 1,
+        awaited: bool = False,
     ) -> int:
         """
         Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
@@ -201,8 +202,8 @@ class Communicator:
         and the output or the input has only the part of this rank. The sums of integers must fit lanes of
         `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
         if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is that of
-        floating-point numbers in packets. Raises ValueError for
-        memory that no array can have, for parts of unequal length, and after `abandon`.
+        floating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short call may begin only there.
+        Raises ValueError for memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
     def wait(self, ticket: int, timeout: float) -> bool:

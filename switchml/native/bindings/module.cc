@@ -112,13 +112,13 @@ Arrays arrays_at(uint64_t input, uint64_t output, uint64_t size, uint32_t divisi
 
 uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
                 uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
-                uint64_t seed, uint32_t form, uint32_t format) {
+                uint64_t seed, uint32_t form, uint32_t format, bool awaited) {
   const CallKind of = checked_kind(kind);
   const Arrays arrays = arrays_at(input, output, size, division);
   const Form in = checked_form(form);
   const Format as = checked_format(format);
   const nb::gil_scoped_release release;
-  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in);
+  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in, awaited);
 }
 
 bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
@@ -323,14 +323,16 @@ NB_MODULE(_native, module) {
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
            nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
-           nb::arg("format") = static_cast<uint32_t>(Format::int32),
+           nb::arg("format") = static_cast<uint32_t>(Format::int32), nb::arg("awaited") = false,
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
            "it.\n\n`input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With\n"
            "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
            "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
            "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
            "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is "
-           "that of\nfloating-point numbers in packets. Raises ValueError for\n"
+           "that of\nfloating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short "
+           "call "
+           "may begin only there.\nRaises ValueError for "
            "memory that no array can have, for parts of unequal length, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
