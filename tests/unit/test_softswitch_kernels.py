@@ -60,19 +60,16 @@ def test_add(instructions: str, count: int, seed: int) -> None:
     st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS),
     st.sampled_from([0, 0, 1, 3, 7]),
     st.sampled_from([0, 0, 1, 3, PROTOCOL_MAX_WORKERS]),
-    st.booleans(),
     seeds,
 )
-def test_sum(
-    instructions: str, count: int, source_count: int, other_count: int, kept: int, streaming: bool, seed: int
-) -> None:
+def test_sum(instructions: str, count: int, source_count: int, other_count: int, kept: int, seed: int) -> None:
     """Test that the other sources and all other buffers get the sum of the sources."""
     kept = min(kept, source_count)
     generator = np.random.default_rng(seed)
     sources = [random_numbers(generator, count) for _ in range(source_count)]
     buffers = [wire_words(source) for source in sources]
     others = [wire_words(random_numbers(generator, count)) for _ in range(min(other_count, MOST - source_count))]
-    kernels.sum_buffers(instructions, buffers, others, 256, streaming, kept)
+    kernels.sum_buffers(instructions, buffers, others, 256, kept)
     for buffer, source in zip(buffers[:kept], sources, strict=False):
         np.testing.assert_array_equal(numbers_of(buffer), source)
     for buffer in (*buffers[kept:], *others):
