@@ -100,10 +100,10 @@ class Sidco(Compressor):
 
     One stage fits all magnitudes. Several stages fit the tail: each one those that the stage before has selected. With
     "adaptive" stages their number changes by one after five calls in which the number of selected elements was more
-    than 20 % off, as published. Two things are ours. The direction of change turns around when it got worse, or at the
-    end of the range; with the rule that was published, distributions with heavy tails stay at one stage. And after five
-    calls that were less than 20 % off, their mean ratio corrects the share of the last stage. Elements that are 0 are
-    left out of the fits. Large gradients are fitted by a sample: of 300,000 elements, or of so many more that about
+    than 20 % off, as published. Two things are not published. The direction of change turns around when it got worse,
+    or at the end of the range; with the published rule, distributions with heavy tails stay at one stage. And after
+    five calls that were less than 20 % off, their mean ratio corrects the share of the last stage. Elements that are 0
+    are left out of the fits. Large gradients are fitted by a sample: of 300,000 elements, or of more, so that about
     1,500 are selected; if most of the sample is 0, by all elements.
 
     Args:
