@@ -74,7 +74,7 @@ struct ServerCounters {
   std::atomic<uint64_t> sum_ns;   // this rank's share of the time in which a switch added up the job's values
 };
 
-// Where the time of the thread that moves the values goes, in nanoseconds, while there are calls.
+// How long the process has quantized, waited and dequantized so far, in nanoseconds.
 struct ProcessCounters {
   std::atomic<uint64_t> quantize_ns;
   std::atomic<uint64_t> wait_ns;

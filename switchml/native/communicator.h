@@ -69,7 +69,8 @@ class Communicator {
 
   void run();
   bool has_results_to_settle() const;
-  // Whether the thread that waits for the call may move its values. Longer calls belong on the progress thread's CPUs.
+  // Returns whether all chunks of a call fit the pool at once. Any other call is left to the progress thread, which
+  // runs near the switch.
   bool is_short(const Call& call) const { return call.codec->positions() <= geometry_.slots; }
   // Lets this thread move values until `call` has ended or, if it is null, all calls have, but no longer than until
   // `end`. `lock` holds the mutex before and after it.
@@ -100,7 +101,7 @@ class Communicator {
   std::vector<std::shared_ptr<Call>> inbox_;         // submitted, but not seen by the stream yet
   uint64_t next_sequence_ = 0;
   uint64_t unfinished_ = 0;  // calls
-  bool attended_ = false;    // a thread moves values
+  bool attended_ = false;    // a thread moves the values
   bool abandoned_ = false;   // no thread uses any call any more
   std::optional<std::pair<uint64_t, uint64_t>> check_failure_;
 
