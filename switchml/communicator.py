@@ -601,10 +601,9 @@ class Communicator:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
         awaited = not async_op
         submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
-        work = Work(self._membership, *submitted)
         if async_op:
-            return work
-        work.wait()
+            return Work(self._membership, *submitted)
+        self._membership.wait(*submitted)
         return None
 
     def _checked_sum(

@@ -37,9 +37,7 @@ class EpochCalls:
         self.error: SwitchMLError | None = None
         self.suspect: Call | None = None  # the call whose check failed
         self._unreleased: dict[int, Submitted] = {}  # unfinished, or not yet waited for
-        self._memory: MemoryInFlight[Call] = MemoryInFlight(
-            lambda call: native.outcome(call.sequence).status != "pending"
-        )
+        self._memory: MemoryInFlight[Call] = MemoryInFlight(lambda call: native.status(call.sequence) != "pending")
         self._orphans: deque[int] = deque()  # calls whose Work was dropped
         self._sequence = 0  # number of the next call
 
@@ -114,14 +112,12 @@ class EpochCalls:
 
     def has_ended(self, ticket: int) -> bool:
         """Return whether a call has ended, with success or failure."""
-        return self.native.outcome(ticket).status != "pending"
+        return self.native.status(ticket) != "pending"
 
     def finish(self, submitted: Submitted) -> None:
         """Store the outcome of an ended call and release the call."""
         if submitted.outcome is None:
-            ticket = submitted.call.sequence
-            submitted.outcome = self.native.outcome(ticket)
-            self._release(ticket)
+            submitted.outcome = self._release(submitted.call.sequence)
 
     def finish_all(self) -> None:
         """Store the outcomes of all calls, which must have ended."""
@@ -141,14 +137,15 @@ class EpochCalls:
         All ranks that leave an epoch together get the same number.
         """
         self.native.settle()
-        failed = [ticket for ticket in self._unreleased if self.native.outcome(ticket).status == "failed"]
+        failed = [ticket for ticket in self._unreleased if self.native.status(ticket) == "failed"]
         return min(failed, default=self._sequence)
 
     def _forget_orphans(self) -> None:
         while self._orphans and self.has_ended(self._orphans[0]):
             self._release(self._orphans.popleft())
 
-    def _release(self, ticket: int) -> None:
-        self.native.release(ticket)
+    def _release(self, ticket: int) -> _native.Outcome:
+        outcome = self.native.release(ticket)
         call = self._unreleased.pop(ticket).call
         self._memory.release(call.written, call)
+        return outcome

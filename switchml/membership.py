@@ -217,7 +217,7 @@ class Membership:
     def _end_waiting(self) -> None:
         with self._lock:
             self._waiters -= 1
-            if self._waiters == 0:
+            if self._closed and self._waiters == 0:
                 self._state.notify_all()
 
     def _require_own_process(self) -> None:

@@ -179,21 +179,20 @@ bool Communicator::wait(uint64_t sequence, double seconds) {
   return ended_.wait_until(lock, end, [&] { return call->status != CallStatus::pending; });
 }
 
-Communicator::Outcome Communicator::outcome(uint64_t sequence) {
+CallStatus Communicator::status(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Call& call = *find(sequence);
-  if (call.status == CallStatus::pending) {
-    return {call.status, {}, 0, {}, false};
-  }
-  return {call.status, call.codec->non_finite(), call.wire_bytes, call.codec->blocks(), call.codec->is_sparse()};
+  return find(sequence)->status;
 }
 
-void Communicator::release(uint64_t sequence) {
+Communicator::Outcome Communicator::release(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (find(sequence)->status == CallStatus::pending) {
+  const std::shared_ptr<Call> call = find(sequence);
+  if (call->status == CallStatus::pending) {
     throw std::invalid_argument("the call with ticket " + std::to_string(sequence) + " has not ended");
   }
   calls_.erase(sequence);
+  const Codec& codec = *call->codec;
+  return {call->status, codec.non_finite(), call->wire_bytes, codec.blocks(), codec.is_sparse()};
 }
 
 void Communicator::abandon() {

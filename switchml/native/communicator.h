@@ -40,6 +40,8 @@ class Communicator {
                   Form form = Form::dense, bool awaited = false);
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
+  // Throws std::out_of_range for an unknown call.
+  CallStatus status(uint64_t sequence);
   struct Outcome {
     CallStatus status;
     NonFinite non_finite;
@@ -47,8 +49,8 @@ class Communicator {
     Blocks blocks;
     bool sparse;  // whether the call was made as one
   };
-  Outcome outcome(uint64_t sequence);
-  void release(uint64_t sequence);
+  // Forgets a call and returns its outcome. Throws std::invalid_argument if it has not ended.
+  Outcome release(uint64_t sequence);
 
   // Makes every unfinished call fail, and returns when user memory is no longer touched.
   void abandon();

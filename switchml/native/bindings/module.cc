@@ -131,6 +131,28 @@ bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t boun
   return switchml::client::all_within(of, memory, elements, bound);
 }
 
+// Numpy's structure of an array (its C API, "The array interface protocol").
+struct ArrayInterface {
+  int two;
+  int dimensions;
+  char kind;
+  int item_bytes;
+  int flags;
+  Py_intptr_t* shape;
+  Py_intptr_t* strides;
+  void* data;
+};
+
+// Numpy's own way to the address in Python takes a microsecond.
+uint64_t address_of(nb::handle array) {
+  const nb::object capsule = array.attr("__array_struct__");
+  const auto* interface = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (interface == nullptr) {
+    throw nb::python_error();
+  }
+  return reinterpret_cast<uint64_t>(interface->data);
+}
+
 void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
                    uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form,
                    uint32_t format, uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
@@ -179,8 +201,8 @@ bool wait(const OwnedByProcess& communicator, uint64_t ticket, double timeout) {
   }
 }
 
-const char* status_name(const Communicator::Outcome& outcome) {
-  switch (outcome.status) {
+const char* name_of(CallStatus status) {
+  switch (status) {
     case CallStatus::pending:
       return "pending";
     case CallStatus::done:
@@ -260,11 +282,15 @@ NB_MODULE(_native, module) {
   module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
              "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 
+  module.def("address_of", &address_of, nb::arg("array"), nb::sig("def address_of(array: object) -> int"),
+             "Return the address of the first element of a numpy array.");
+
   kSpent.describe(module);
 
-  nb::class_<Communicator::Outcome>(module, "Outcome", "The state of a call.")
-      .def_prop_ro("status", &status_name,
-                   nb::sig("def status(self) -> typing.Literal['pending', 'done', 'non_finite', 'failed']"))
+  nb::class_<Communicator::Outcome>(module, "Outcome", "The outcome of a call that has ended.")
+      .def_prop_ro(
+          "status", [](const Communicator::Outcome& outcome) { return name_of(outcome.status); },
+          nb::sig("def status(self) -> typing.Literal['done', 'non_finite', 'failed']"))
       .def_prop_ro(
           "non_finite_count", [](const Communicator::Outcome& outcome) { return outcome.non_finite.count; },
           "The number of elements that are NaN or infinite at some rank.")
@@ -273,16 +299,16 @@ NB_MODULE(_native, module) {
           "The lowest indices of such elements.")
       .def_prop_ro(
           "wire_bytes", [](const Communicator::Outcome& outcome) { return outcome.wire_bytes; },
-          "The bytes of the values that this rank has put into packets in an ended call, without retransmissions.")
+          "The bytes of the values that this rank has put into packets, without retransmissions.")
       .def_prop_ro(
           "blocks",
           [](const Communicator::Outcome& outcome) {
             return std::make_tuple(outcome.blocks.sent, outcome.blocks.received, outcome.blocks.all);
           },
-          "The blocks of an ended call that this rank has sent with values, those that any rank has, and all.")
+          "The blocks that this rank has sent with values, those that any rank has, and all.")
       .def_prop_ro(
           "sparse", [](const Communicator::Outcome& outcome) { return outcome.sparse; },
-          "True if an ended call was a sparse one.");
+          "True if the call was a sparse one.");
 
   switchml::client::define_kernels(module.def_submodule(
       "kernels",
@@ -337,10 +363,12 @@ NB_MODULE(_native, module) {
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(
-          "outcome", [](const OwnedByProcess& c, uint64_t ticket) { return c->outcome(ticket); }, nb::arg("ticket"))
+          "status", [](const OwnedByProcess& c, uint64_t ticket) { return name_of(c->status(ticket)); },
+          nb::arg("ticket"),
+          nb::sig("def status(self, ticket: int) -> typing.Literal['pending', 'done', 'non_finite', 'failed']"))
       .def(
-          "release", [](const OwnedByProcess& c, uint64_t ticket) { c->release(ticket); }, nb::arg("ticket"),
-          "Forget a call that has ended.")
+          "release", [](const OwnedByProcess& c, uint64_t ticket) { return c->release(ticket); }, nb::arg("ticket"),
+          "Forget a call that has ended, and return its outcome.")
       .def(
           "abandon", [](const OwnedByProcess& c) { c->abandon(); }, free,
           "Make every unfinished call fail, and return when the native code no longer touches user memory.")
