@@ -125,6 +125,17 @@ class Communicator:
         return self._membership.native.position
 
     @property
+    def round_trips(self) -> tuple[int, float]:
+        """The number of packets whose round trips were measured in this epoch, and the seconds of all of these together.
+
+        A round trip is the time from the sending of a packet to its result. Measured are packets that were sent once
+        and were the last of all ranks' in their slot; the others have waited for another rank. The agent writes both
+        numbers into memory that this process reads, so they cost no call. They are 0 if this rank `shares_memory`.
+        """
+        packets, nanoseconds = self._membership.native.round_trips
+        return packets, nanoseconds * 1e-9
+
+    @property
     def calls(self) -> int:
         """The number of calls that this process has made in this epoch."""
         return self._membership.calls.made

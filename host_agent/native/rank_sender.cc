@@ -243,6 +243,9 @@ void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
   status_.gso_batch_size = gso_batch_size;
   status_.window = window_.size();
   status_.round_trip_seconds = round_trip_.smoothed().count();
+  channel_->count_round_trips(
+      round_trip_.samples() - std::exchange(published_round_trips_, round_trip_.samples()),
+      round_trip_.nanoseconds() - std::exchange(published_round_trips_ns_, round_trip_.nanoseconds()));
   channel_->complete(part_, status_, &finished_, nothing_left);
 }
 

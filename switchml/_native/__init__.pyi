@@ -241,6 +241,12 @@ class Communicator:
         """The number of chunks that have results."""
 
     @property
+    def round_trips(self) -> tuple[int, int]:
+        """
+        The number of packets whose round trips the agent has measured, and the nanoseconds of all of these.
+        """
+
+    @property
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...

@@ -289,6 +289,36 @@ TEST_F(Sender, ResultReachesTheProcess) {
   EXPECT_EQ(status().received, 1U);
 }
 
+// Not those of packets that waited for another rank or were sent twice.
+TEST_F(Sender, ProcessSeesTheRoundTripsOfPacketsThatCompletedTheirSlots) {
+  const channel::ServerCounters& counters = process_->control().server;
+  process_->submit_range(0, 3);
+  std::vector<Sent> sent = round();
+  sent[1].header.worker = 1;
+  now_ += milliseconds(3);
+  for (const Sent& packet : sent) answer(packet);
+  ranks_->receive(batch_, now_, &strays_);
+  EXPECT_EQ(counters.round_trips, 0U);
+  ranks_->publish(false);
+  EXPECT_EQ(counters.round_trips, 2U);
+  EXPECT_EQ(counters.round_trips_ns, 6'000'000U);
+  process_->submit_range(3, 5);
+  sent = round();
+  now_ += milliseconds(5);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(counters.round_trips, 3U);
+  EXPECT_EQ(counters.round_trips_ns, 11'000'000U);
+  now_ += kInitialTimeout;
+  sent = round();
+  ASSERT_EQ(chunks(sent), std::vector<uint32_t>{4});
+  now_ += milliseconds(1);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(status().received, 5U);
+  EXPECT_EQ(counters.round_trips, 3U);
+}
+
 TEST_F(Sender, NextUseOfASlotIsItsNextPhase) {
   process_->submit(3);
   answer(round().at(0));
