@@ -117,11 +117,11 @@ bool RankChannel::has_slots_for(unsigned part) {
   return !slots_of_part_[part].empty();
 }
 
-void RankChannel::count_round_trips(uint64_t number, uint64_t nanoseconds) {
-  if (number != 0 && is_open()) {
+void RankChannel::count_round_trips(uint64_t nanoseconds, uint64_t bytes) {
+  if (nanoseconds != 0 && is_open()) {
     channel::ServerCounters& counters = channel_.control().server;
-    counters.round_trips.fetch_add(number, std::memory_order_relaxed);
     counters.round_trips_ns.fetch_add(nanoseconds, std::memory_order_relaxed);
+    counters.round_trips_bytes.fetch_add(bytes * parts(), std::memory_order_relaxed);
   }
 }
 

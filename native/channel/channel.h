@@ -69,11 +69,11 @@ struct ServerCounters {
   std::atomic<uint64_t> sent_without_values;
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
-  std::atomic<uint64_t> ignored;         // results of no slot in flight
-  std::atomic<uint64_t> uses;            // of the slot that was used most, in this epoch
-  std::atomic<uint64_t> sum_ns;          // this rank's share of the time in which a switch added up the job's values
-  std::atomic<uint64_t> round_trips;     // of packets that were sent once and completed their slots
-  std::atomic<uint64_t> round_trips_ns;  // all of these together
+  std::atomic<uint64_t> ignored;            // results of no slot in flight
+  std::atomic<uint64_t> uses;               // of the slot that was used most, in this epoch
+  std::atomic<uint64_t> sum_ns;             // this rank's share of the time in which a switch added up the job's values
+  std::atomic<uint64_t> round_trips_ns;     // of packets that were sent once and completed their slots, all together
+  std::atomic<uint64_t> round_trips_bytes;  // of the packets whose results came during each of them
 };
 
 // How long the process has quantized, waited and dequantized so far, in nanoseconds.

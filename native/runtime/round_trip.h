@@ -26,7 +26,6 @@ class RoundTrip {
     const auto nanoseconds = static_cast<uint64_t>(measured.count() * 1e9);
     histogram_[duration_bucket(nanoseconds)] += 1;
     nanoseconds_ += nanoseconds;
-    samples_ += 1;
     if (smoothed_.count() == 0) {
       smoothed_ = measured;
       variation_ = measured / 2;
@@ -46,7 +45,6 @@ class RoundTrip {
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
   const DurationCounts& histogram() const { return histogram_; }
-  uint64_t samples() const { return samples_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
   // Returns the retransmission timeout after a number of consecutive timeouts, each of which doubles it.
@@ -60,7 +58,6 @@ class RoundTrip {
   Duration variation_ = kInitialTimeout / 4;
   Duration margin_ = kLowestMargin;
   DurationCounts histogram_{};
-  uint64_t samples_ = 0;
   uint64_t nanoseconds_ = 0;
 };
 
