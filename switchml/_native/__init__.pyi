@@ -243,7 +243,7 @@ class Communicator:
     @property
     def round_trips(self) -> tuple[int, int]:
         """
-        The number of packets whose round trips the agent has measured, and the nanoseconds of all of these.
+        The nanoseconds of all round trips that the agent has measured, and the bytes that came during them.
         """
 
     @property

@@ -7,6 +7,7 @@ import math
 import statistics as numbers
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from switchml.benchmarks.torch_ranks import torch_group
 from switchml.lanes import LANE_BITS
 from switchml.topologies.shaped_links import Shape
 from switchml.torch import statistics
-from switchml.torch.compression import Average, DelayControl, Exchange, Place, by_name
+from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.control import Clock, Control, RoundTrips
 
@@ -171,26 +172,46 @@ def test_a_step_of_several_buckets_has_the_same_bits() -> None:
     assert repr(method) == "by_name('delay_control', target=1.0, least_bits=8, sensor='time')"
 
 
-def few_bits(rank: int) -> tuple[list[int], float]:
-    """Make steps with a target that no link meets; return the bits of each, and the seconds of all round trips."""
-    method = DelayControl(1e-9, sensor="round_trips")
+def made_steps(method: DelayControl, rank: int, stop: float) -> tuple[list[int], Exchange]:
+    """Make steps in which rank 1 stops before each average, for `stop` seconds; return the bits of each step."""
     exchange = Exchange(method, timeout=60.0)
     gradient = torch.full((100_000,), float(rank))
+
+    def rounds(step: int) -> Rounds:
+        steps = method.rounds(gradient, Place("w", step, rank, 2))
+        answer = yield next_of(steps, None)
+        request = next_of(steps, answer)
+        if rank == 1:
+            time.sleep(stop)
+        outcome = next_of(steps, (yield request))
+        assert isinstance(outcome, Outcome)
+        return outcome
+
     bits = []
-    for number in range(14):
-        outcome = exchange.submit(method.rounds(gradient, Place("w", number, rank, 2))).wait()
+    for step in range(14):
+        outcome = exchange.submit(rounds(step)).wait()
         assert torch.allclose(outcome.average, torch.tensor(0.5), atol=0.05)
         bits.append(method.bits)
-    return bits, exchange.groups[-1].round_trips[0]
+    return bits, exchange
 
 
-def test_round_trips_are_a_sensor_for_packets(server: RendezvousServer) -> None:
+def measured_by_both(rank: int) -> tuple[list[int], list[int], list[int], float]:
+    """Return the bits with a target that nothing meets, and for both sensors with one that only a late rank misses."""
+    few, exchange = made_steps(DelayControl(1e-9, sensor="round_trips"), rank, 0.0)
+    by_time, _ = made_steps(DelayControl(0.05), rank, 0.1)
+    by_round_trips, _ = made_steps(DelayControl(0.05, sensor="round_trips"), rank, 0.1)
+    return few, by_time, by_round_trips, exchange.groups[-1].round_trips[0]
+
+
+def test_round_trips_do_not_tell_of_a_rank_that_stops(server: RendezvousServer) -> None:
     for control in running_fabric("--transport", "udp"):
-        (bits, first), (other, second) = Ranks(server, control.run_dir).run(2, few_bits)
-    assert bits == other
-    assert bits[:6] == [32] * 5 + [16]
-    assert bits[-1] == 8
-    assert first + second > 0
+        first, second = Ranks(server, control.run_dir).run(2, measured_by_both)
+    assert first[:3] == second[:3]
+    few, by_time, by_round_trips, seconds = first
+    assert (few[0], few[-1]) == (32, 8)
+    assert by_time[-1] < 32
+    assert by_round_trips == [32] * 14
+    assert seconds + second[3] > 0
 
 
 def refused(rank: int, message: str) -> None:

@@ -41,7 +41,7 @@ class DelayControl(Compressor):
       ranks have asked for it, so the time in which a slow rank computes is not part of this.
     - "round_trips": the time that the bytes of the step take at the rate which the round trips of packets show. The
       rate of a round trip is the bytes that came during it, divided by its time (the delivery rate of BBR). Only
-      packets that waited for no other rank count, so neither does the time in which a rank or its host stops.
+      packets that waited for no other rank count, so the time in which a rank stops is not part of this either.
 
     The median of three steps decides. More than 1.1 times the target: the next narrower lanes. If the next wider ones
     would take less than 0.9 times the target, supposing that the time grows as the bits do: these. Between two changes
@@ -99,8 +99,8 @@ class DelayControl(Compressor):
         why = "these ranks share memory with the switch" if group.link.shared_memory else group.state
         if why != "network":
             raise ValueError(
-                f'delay_control: sensor="round_trips" measures packets between this host and a switch, and there are '
-                f'none ({why}); use sensor="time"'
+                f'delay_control: sensor="round_trips" measures packets to a switch, which this group does not send '
+                f'({why}); use sensor="time"'
             )
         self._round_trips = RoundTrips(lambda: group.round_trips)
 
@@ -133,11 +133,11 @@ class DelayControl(Compressor):
         self._control.bits = state["bits"]
 
     def _measured(self, step: int) -> tuple[float, float]:
-        """Return what the sensor says of the step before, in the first bucket of `step`: then all of that have ended.
+        """Return what the sensor says of the step before, in the first bucket of `step`, when all others have ended.
 
         Returns:
-            The seconds that the sensor has measured, and those that the bytes which came in this time may take if the
-            whole step is to be in time. 0 and 0 if there is nothing to say.
+            The seconds that the sensor has measured, and the seconds that the bytes which came in this time may take in
+            a step that meets the target. 0 and 0 in later buckets of a step, and in the first step.
 
         """
         if step == self._step:
