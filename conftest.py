@@ -30,8 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import settings
 
-        without_seed = config.getoption("--hypothesis-seed") is None
-        settings.register_profile("switchml", deadline=None, derandomize=without_seed)
+        always_alike = config.getoption("--hypothesis-seed") is None
+        settings.register_profile("switchml", deadline=None, derandomize=always_alike)
         settings.load_profile("switchml")
 
 

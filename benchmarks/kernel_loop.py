@@ -47,12 +47,6 @@ _CODES: Final = tuple(f"{name} {kind}" for name in ("write_codes", "expand_codes
 """They have no vectors, so they are timed once."""
 
 _LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))
-_STREAMING: Final = (
-    "quantize",
-    "pack",
-    "pack_limb",
-    *(name for name in _LANES if name.startswith("quantize")),
-)  # kernels that can write past the caches
 _ALIGNMENT: Final = 64
 _FEWEST: Final = 3  # minimum number of passes
 _EMPTY_CALLS: Final = 200
@@ -81,15 +75,12 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
         for name in _names(kind):
             sets = [kernels.Instructions.PORTABLE] if name in _CODES else kernels.Instructions
             for instructions in filter(kernels.cpu_has, sets):
-                for streaming in (False, True) if name in _STREAMING else (False,):
-                    label = f"{name} {kind.name.lower()}{', streaming' if streaming else ''}"
-                    yield label, instructions.name.lower(), _pass(name, kind, instructions, values, words, streaming)
+                one = _pass(name, kind, instructions, values, words)
+                yield f"{name} {kind.name.lower()}", instructions.name.lower(), one
     contribution = words.copy() if words.ctypes.data % _ALIGNMENT else _bytes(b"\x00\x00\x01\x00", elements)
     for instructions_to_add in additions.instructions():
         yield "add", instructions_to_add, _addition(instructions_to_add, words, contribution)
-        for streaming in (False, True):
-            label = f"sum of 2{', streaming' if streaming else ''}"
-            yield label, instructions_to_add, _sum(instructions_to_add, words, contribution, streaming)
+        yield "sum of 2", instructions_to_add, _sum(instructions_to_add, words, contribution)
 
 
 def _names(kind: kernels.Type) -> Iterator[str]:
@@ -110,14 +101,12 @@ def _offered(name: str, kind: kernels.Type) -> bool:
     return True
 
 
-def _pass(
-    name: str, kind: kernels.Type, instructions: kernels.Instructions, values: Bytes, words: Bytes, streaming: bool
-) -> Pass:
+def _pass(name: str, kind: kernels.Type, instructions: kernels.Instructions, values: Bytes, words: Bytes) -> Pass:
     size = len(_HALF[kind])
 
     def one(elements: int) -> None:
         of_values, of_words = values[: size * elements], words[: 4 * elements]
-        kernels.run(name, kind, instructions, of_values, of_words, PROTOCOL_MAX_VALUES, streaming)
+        kernels.run(name, kind, instructions, of_values, of_words, PROTOCOL_MAX_VALUES)
 
     return one
 
@@ -128,9 +117,9 @@ def _addition(instructions: str, sums: Bytes, values: Bytes) -> Pass:
     )
 
 
-def _sum(instructions: str, sums: Bytes, values: Bytes, streaming: bool) -> Pass:
+def _sum(instructions: str, sums: Bytes, values: Bytes) -> Pass:
     return lambda elements: additions.sum_buffers(
-        instructions, [sums[: 4 * elements], values[: 4 * elements]], [], PROTOCOL_MAX_VALUES, streaming
+        instructions, [sums[: 4 * elements], values[: 4 * elements]], [], PROTOCOL_MAX_VALUES
     )
 
 

@@ -202,13 +202,12 @@ def _jobs(result: Result) -> list[tuple[str, Figure]]:
 
 
 def _kernels(result: Result) -> list[tuple[str, Figure]]:
-    """Draw the copy and the best instruction set's kernels that write through the caches: a panel for each type."""
+    """Draw the copy and the best instruction set's kernels: a panel for each type."""
     copy, best = result.rows[0], result.rows[-1]["instructions"]
     by_type: dict[str, list[Row]] = {}
     for row in _where(result.rows, instructions=best):
         kind = row["kernel"].split()[-1]
-        if kind != "streaming":
-            by_type.setdefault(kind if kind in _FLOATS else "integers and sums", []).append(row)
+        by_type.setdefault(kind if kind in _FLOATS else "integers and sums", []).append(row)
     figure, panels = _panels([f"{kind}, {best}" for kind in by_type])
     sizes: list[int] = result.options["sizes"]
     for panel, rows in zip(panels, by_type.values(), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from switchml import _native
@@ -40,6 +41,7 @@ FORMS: Final[dict[Sparse, int]] = {
 """The forms of an all-reduce in the native code."""
 
 
+_IN_WORDS: Final[dict[Sparse, str]] = {False: "", True: " sparse", "auto": " sparse=auto"}
 _DIVISIONS: Final = {"reduce_scatter": _native.DIVISION_SCATTER, "all_gather": _native.DIVISION_GATHER}
 _LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent accepts
 _LONGEST_OP: Final = 80  # likewise, of an operation with all of its options
@@ -96,12 +98,11 @@ class Call(NamedTuple):
     @property
     def fingerprint(self) -> int:
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
-        text = f"{self.operation}|{self.op}{self.lanes}{self._sparse}|{self.dtype}|{self.elements}|{self.root}"
-        return zlib.crc32(text.encode())
+        return _fingerprint(self.operation, self.op, self.lanes, self.sparse, self.dtype, self.elements, self.root)
 
     @property
     def _sparse(self) -> str:
-        return {False: "", True: " sparse", "auto": " sparse=auto"}[self.sparse]
+        return _IN_WORDS[self.sparse]
 
     def __str__(self) -> str:
         details = {
@@ -164,6 +165,13 @@ def checked_sum(
     if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
         raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
     return kind, lanes
+
+
+@lru_cache(maxsize=1024)  # a training makes the same calls again
+def _fingerprint(
+    operation: Operation, op: str, lanes: Lanes, sparse: Sparse, dtype: str, elements: int, root: int
+) -> int:
+    return zlib.crc32(f"{operation}|{op}{lanes}{_IN_WORDS[sparse]}|{dtype}|{elements}|{root}".encode())
 
 
 def _short(text: str, longest: int) -> str:

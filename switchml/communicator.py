@@ -599,11 +599,11 @@ class Communicator:
         output: Buffer | None = None,
     ) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
-        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output)
-        work = Work(self._membership, *submitted)
+        awaited = not async_op
+        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
         if async_op:
-            return work
-        work.wait()
+            return Work(self._membership, *submitted)
+        self._membership.wait(*submitted)
         return None
 
     def _checked_sum(

@@ -37,9 +37,7 @@ class EpochCalls:
         self.error: SwitchMLError | None = None
         self.suspect: Call | None = None  # the call whose check failed
         self._unreleased: dict[int, Submitted] = {}  # unfinished, or not yet waited for
-        self._memory: MemoryInFlight[Call] = MemoryInFlight(
-            lambda call: native.outcome(call.sequence).status != "pending"
-        )
+        self._memory: MemoryInFlight[Call] = MemoryInFlight(lambda call: native.status(call.sequence) != "pending")
         self._orphans: deque[int] = deque()  # calls whose Work was dropped
         self._sequence = 0  # number of the next call
 
@@ -84,8 +82,11 @@ class EpochCalls:
         self._memory.claim(call.written, call, call.read)
         return call
 
-    def submit(self, kind: int, call: Call, timeout: float) -> Submitted:
-        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now."""
+    def submit(self, kind: int, call: Call, timeout: float, awaited: bool) -> Submitted:
+        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now.
+
+        If it is `awaited`, this thread must wait for it next: it may begin only there.
+        """
         buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
         submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
@@ -103,6 +104,7 @@ class EpochCalls:
             lanes.seed,
             FORMS[call.sparse],
             lanes.format,
+            awaited,
         )
         assert ticket == call.sequence
         self._sequence += 1
@@ -110,14 +112,12 @@ class EpochCalls:
 
     def has_ended(self, ticket: int) -> bool:
         """Return whether a call has ended, with success or failure."""
-        return self.native.outcome(ticket).status != "pending"
+        return self.native.status(ticket) != "pending"
 
     def finish(self, submitted: Submitted) -> None:
         """Store the outcome of an ended call and release the call."""
         if submitted.outcome is None:
-            ticket = submitted.call.sequence
-            submitted.outcome = self.native.outcome(ticket)
-            self._release(ticket)
+            submitted.outcome = self._release(submitted.call.sequence)
 
     def finish_all(self) -> None:
         """Store the outcomes of all calls, which must have ended."""
@@ -137,14 +137,15 @@ class EpochCalls:
         All ranks that leave an epoch together get the same number.
         """
         self.native.settle()
-        failed = [ticket for ticket in self._unreleased if self.native.outcome(ticket).status == "failed"]
+        failed = [ticket for ticket in self._unreleased if self.native.status(ticket) == "failed"]
         return min(failed, default=self._sequence)
 
     def _forget_orphans(self) -> None:
         while self._orphans and self.has_ended(self._orphans[0]):
             self._release(self._orphans.popleft())
 
-    def _release(self, ticket: int) -> None:
-        self.native.release(ticket)
+    def _release(self, ticket: int) -> _native.Outcome:
+        outcome = self.native.release(ticket)
         call = self._unreleased.pop(ticket).call
         self._memory.release(call.written, call)
+        return outcome

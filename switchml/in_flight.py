@@ -33,21 +33,20 @@ class MemoryInFlight(Generic[CallT]):
 
         """
         for start, size in reads:
-            self._require(self._is_free(start, start + size))
-        claimed: list[tuple[int, int]] = []
-        try:
-            for start, size in ranges:
-                if size == 0:
-                    continue
-                end = start + size
-                self._require(self._is_free(start, end) and not self._is_read(start, end))
-                bisect.insort(self._starts, start)
-                self._ranges[start] = (end, call)
-                claimed.append((start, size))
-        except ValueError:
-            self.release(claimed, call)
-            raise
-        self._reads.extend((start, start + size, call) for start, size in reads if size > 0)
+            if not self._is_free(start, start + size):
+                raise _shares_memory()
+        for number, (start, size) in enumerate(ranges):
+            if size == 0:
+                continue
+            end = start + size
+            if not self._is_free(start, end) or (self._reads and self._is_read(start, end)):
+                self.release(ranges[:number], call)
+                raise _shares_memory()
+            bisect.insort(self._starts, start)
+            self._ranges[start] = (end, call)
+        for start, size in reads:
+            if size > 0:
+                self._reads.append((start, start + size, call))
 
     def release(self, ranges: Sequence[tuple[int, int]], call: CallT) -> None:
         """Undo a `claim`."""
@@ -56,14 +55,6 @@ class MemoryInFlight(Generic[CallT]):
                 self._forget(start)
         if self._reads:
             self._reads = [read for read in self._reads if read[2] is not call]
-
-    @staticmethod
-    def _require(free: bool) -> None:
-        if not free:
-            raise ValueError(
-                "the array shares memory with that of a call that has not ended, so both results would be wrong; "
-                "wait for that call first, or pass a copy. The call was not made"
-            )
 
     def _is_read(self, begin: int, end: int) -> bool:
         """Return whether a call in flight reads memory between `begin` and `end`."""
@@ -88,3 +79,10 @@ class MemoryInFlight(Generic[CallT]):
     def _forget(self, start: int) -> None:
         del self._starts[bisect.bisect_left(self._starts, start)]
         del self._ranges[start]
+
+
+def _shares_memory() -> ValueError:
+    return ValueError(
+        "the array shares memory with that of a call that has not ended, so both results would be wrong; "
+        "wait for that call first, or pass a copy. The call was not made"
+    )

@@ -126,8 +126,11 @@ class Membership:
         lanes: Lanes = WIDE,
         sparse: Sparse = False,
         output: Buffer | None = None,
+        awaited: bool = False,
     ) -> tuple[EpochCalls, Submitted]:
         """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
+
+        If it is `awaited`, this thread must wait for it next: it may begin only there.
 
         Raises:
             SwitchMLError: the job cannot continue.
@@ -143,7 +146,7 @@ class Membership:
                     raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
                 calls = self._calls
                 call = calls.prepare(operation, op, buffer, root, lanes, sparse, output)
-                return calls, calls.submit(kind, call, timeout)
+                return calls, calls.submit(kind, call, timeout, awaited)
         except BaseException as interruption:
             if call is not None:
                 self._interrupted(interruption)
@@ -214,7 +217,7 @@ class Membership:
     def _end_waiting(self) -> None:
         with self._lock:
             self._waiters -= 1
-            if self._waiters == 0:
+            if self._closed and self._waiters == 0:
                 self._state.notify_all()
 
     def _require_own_process(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, Union
 import numpy as np
 import numpy.typing as npt
 
+from switchml import _native
 from switchml.errors import UnsupportedTensor
 
 __all__ = ["Buffer", "Tensor", "TorchTensor", "buffer_of", "torch_address"]
@@ -86,7 +87,7 @@ def _numpy_buffer(x: npt.NDArray[Any], written: bool) -> Buffer:
         raise _unsupported(x, "is read-only, and the result is written in place", "pass a writable copy (x.copy())")
     if not x.flags.aligned:
         raise _unsupported(x, "is not aligned to its dtype", "pass a copy (x.copy())")
-    return Buffer(x, int(x.ctypes.data), x.size, x.nbytes, name)
+    return Buffer(x, _native.address_of(x), x.size, x.nbytes, name)
 
 
 def _torch_buffer(torch: Any, x: Any) -> Buffer:

@@ -45,7 +45,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483039;  // "SWMLCH09": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483130;  // "SWMLCH10": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -53,7 +53,6 @@ struct Geometry {
   uint32_t rank;
   uint32_t world_size;
   uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot; kInPlace: in place of contributions
-  uint32_t streaming;      // 1: from core to core, stores that bypass the caches are faster here
   // 1: the ranks of a phase may differ in whether they send values, and its result names the smallest chunk of theirs.
   uint32_t optional_values;
   uint32_t owned_results;  // 1: a result that only one rank reads may come to the others without values
@@ -75,7 +74,7 @@ struct ServerCounters {
   std::atomic<uint64_t> sum_ns;   // this rank's share of the time in which a switch added up the job's values
 };
 
-// Where the progress thread's time goes, in nanoseconds, while there are calls.
+// How long the process has quantized, waited and dequantized so far, in nanoseconds.
 struct ProcessCounters {
   std::atomic<uint64_t> quantize_ns;
   std::atomic<uint64_t> wait_ns;

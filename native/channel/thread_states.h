@@ -11,8 +11,8 @@ namespace switchml::channel {
 
 enum class ThreadState : uint8_t { idle, quantize, wait, dequantize };
 
-// The time that the progress thread has spent in each of its states. `now` is monotonic_nanoseconds(). A thread that
-// changes its state all the time is read as of its last change.
+// The time that the threads that move the values have spent in each state. `now` is monotonic_nanoseconds(). A thread
+// that changes its state all the time is read as of its last change.
 inline counters::Thread thread_times_of(const ProcessCounters& counters, uint64_t now) {
   constexpr int kTries = 8;
   counters::Thread times;

@@ -15,7 +15,7 @@ namespace switchml::kernels {
 namespace {
 
 using AddFunction = void (*)(uint8_t* sums, const uint8_t* values, size_t count);
-using SumFunction = void (*)(const SumBuffers& buffers, size_t count, bool streaming);
+using SumFunction = void (*)(const SumBuffers& buffers, size_t count);
 
 uint32_t word_at(const uint8_t* words, size_t index) {
   uint32_t word;
@@ -43,7 +43,7 @@ void sum_from(const SumBuffers& buffers, size_t begin, size_t count) {
   }
 }
 
-void sum_portable(const SumBuffers& buffers, size_t count, bool /*streaming*/) { sum_from(buffers, 0, count); }
+void sum_portable(const SumBuffers& buffers, size_t count) { sum_from(buffers, 0, count); }
 
 #if defined(__x86_64__)
 
@@ -74,7 +74,7 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void add_avx512(uint8_t* sums
 // Prefetch distance in bytes. Explicit prefetches help because the buffers are many, short, and in other cores' caches.
 constexpr size_t kAhead = 1024;
 
-__attribute__((target("avx2,prfchw"))) void sum_avx2(const SumBuffers& buffers, size_t count, bool streaming) {
+__attribute__((target("avx2,prfchw"))) void sum_avx2(const SumBuffers& buffers, size_t count) {
   const __m256i swap = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -91,38 +91,14 @@ __attribute__((target("avx2,prfchw"))) void sum_avx2(const SumBuffers& buffers, 
     }
     sum = _mm256_shuffle_epi8(sum, swap);
     for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
-      auto* at = reinterpret_cast<__m256i*>(buffers.first[buffer] + 4 * i);
-      if (streaming) {
-        _mm256_stream_si256(at, sum);
-      } else {
-        _mm256_store_si256(at, sum);
-      }
+      _mm256_store_si256(reinterpret_cast<__m256i*>(buffers.first[buffer] + 4 * i), sum);
     }
   }
   sum_from(buffers, i, count);
 }
 
-// Prefetches a cache line for writing, or only for reading if the stores will bypass the caches.
-template <bool kStreaming>
-inline void fetch(const uint8_t* at) {
-  if (kStreaming) {
-    __builtin_prefetch(at, 0);
-  } else {
-    __builtin_prefetch(at, 1);
-  }
-}
-
-template <bool kStreaming>
-__attribute__((target("avx512f"))) inline void store(uint8_t* at, __m512i sum) {
-  if (kStreaming) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(at), sum);
-  } else {
-    _mm512_store_si512(at, sum);
-  }
-}
-
 // With the number of buffers known, the compiler keeps their pointers in registers.
-template <size_t kBuffers, bool kStreaming>
+template <size_t kBuffers>
 __attribute__((target("avx512f,avx512bw,prfchw"))) void sum_fixed_avx512(uint8_t* const* given, size_t bytes) {
   const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
   std::array<uint8_t*, kBuffers> buffers;
@@ -131,16 +107,15 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void sum_fixed_avx512(uint8_t
     __m512i sum = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (size_t buffer = 0; buffer < kBuffers; ++buffer) {
-      fetch<kStreaming>(buffers[buffer] + at + kAhead);
+      __builtin_prefetch(buffers[buffer] + at + kAhead, 1);
       sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(buffers[buffer] + at), swap));
     }
     sum = _mm512_shuffle_epi8(sum, swap);
 #pragma GCC unroll 8
-    for (size_t buffer = 0; buffer < kBuffers; ++buffer) store<kStreaming>(buffers[buffer] + at, sum);
+    for (size_t buffer = 0; buffer < kBuffers; ++buffer) _mm512_store_si512(buffers[buffer] + at, sum);
   }
 }
 
-template <bool kStreaming>
 __attribute__((target("avx512f,avx512bw,prfchw"))) void sum_any_avx512(const SumBuffers& buffers, size_t bytes) {
   const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
   for (size_t at = 0; at < bytes; at += 64) {
@@ -150,42 +125,37 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void sum_any_avx512(const Sum
       if (buffer < buffers.first_written) {
         __builtin_prefetch(words + kAhead, 0);
       } else {
-        fetch<kStreaming>(words + kAhead);
+        __builtin_prefetch(words + kAhead, 1);
       }
       sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(words), swap));
     }
     sum = _mm512_shuffle_epi8(sum, swap);
     for (size_t buffer = buffers.first_written; buffer < buffers.sources; ++buffer) {
-      store<kStreaming>(buffers.first[buffer] + at, sum);
+      _mm512_store_si512(buffers.first[buffer] + at, sum);
     }
     for (size_t buffer = buffers.sources; buffer < buffers.count; ++buffer) {
-      if (!kStreaming) fetch<kStreaming>(buffers.first[buffer] + at + kAhead);
-      store<kStreaming>(buffers.first[buffer] + at, sum);
+      __builtin_prefetch(buffers.first[buffer] + at + kAhead, 1);
+      _mm512_store_si512(buffers.first[buffer] + at, sum);
     }
   }
 }
 
-template <bool kStreaming>
-void sum_vectors_avx512(const SumBuffers& buffers, size_t bytes) {
+void sum_avx512(const SumBuffers& buffers, size_t count) {
+  const size_t in_vectors = count / 16 * 16;
+  const size_t bytes = 4 * in_vectors;
   const bool all = buffers.first_written == 0 && buffers.sources == buffers.count;
   switch (all ? buffers.count : 0) {
     case 2:
-      return sum_fixed_avx512<2, kStreaming>(buffers.first, bytes);
+      sum_fixed_avx512<2>(buffers.first, bytes);
+      break;
     case 4:
-      return sum_fixed_avx512<4, kStreaming>(buffers.first, bytes);
+      sum_fixed_avx512<4>(buffers.first, bytes);
+      break;
     case 8:
-      return sum_fixed_avx512<8, kStreaming>(buffers.first, bytes);
+      sum_fixed_avx512<8>(buffers.first, bytes);
+      break;
     default:
-      return sum_any_avx512<kStreaming>(buffers, bytes);
-  }
-}
-
-void sum_avx512(const SumBuffers& buffers, size_t count, bool streaming) {
-  const size_t in_vectors = count / 16 * 16;
-  if (streaming) {
-    sum_vectors_avx512<true>(buffers, 4 * in_vectors);
-  } else {
-    sum_vectors_avx512<false>(buffers, 4 * in_vectors);
+      sum_any_avx512(buffers, bytes);
   }
   sum_from(buffers, in_vectors, count);
 }
@@ -228,10 +198,10 @@ void use_instructions_to_add(Instructions instructions) {
 
 void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { in_use.add(sums, values, count); }
 
-void sum_buffers(const SumBuffers& buffers, size_t count, bool streaming) {
+void sum_buffers(const SumBuffers& buffers, size_t count) {
   SumBuffers written = buffers;
   if (buffers.sources == 1) written.first_written = 1;  // it has its words already
-  if (written.first_written < written.count) in_use.sum(written, count, streaming);
+  if (written.first_written < written.count) in_use.sum(written, count);
 }
 
 }  // namespace switchml::kernels

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "native/kernels/instructions.h"
-#include "native/kernels/streaming.h"
 
 namespace switchml::kernels {
 
@@ -24,9 +23,8 @@ struct SumBuffers {
 
 // Adds up the i-th words of the sources modulo 2^32 and writes the sum over the i-th words of the buffers that get it,
 // for i below `count`, in one pass; the words of a single source stay where they are. All buffers get the same words
-// even if a process changes the sources at the same time. With `streaming` the sums bypass the caches where the CPU can
-// do that: other threads then see them after a release store only if fence_streaming_stores() was called before it.
-void sum_buffers(const SumBuffers& buffers, size_t count, bool streaming);
+// even if a process changes the sources at the same time.
+void sum_buffers(const SumBuffers& buffers, size_t count);
 
 // Returns, and sets, the instructions in use. Setting is for tests and benchmarks: no other thread may be adding.
 // Throws std::invalid_argument if the CPU does not have the instructions.

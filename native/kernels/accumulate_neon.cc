@@ -28,7 +28,7 @@ void add_neon(uint8_t* sums, const uint8_t* values, size_t count) {
   }
 }
 
-void sum_neon(const SumBuffers& buffers, size_t count, bool /*streaming*/) {
+void sum_neon(const SumBuffers& buffers, size_t count) {
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     uint32x4_t sum = load(buffers.first[0] + 4 * i);

@@ -11,7 +11,7 @@
 namespace switchml::kernels {
 
 void add_neon(uint8_t* sums, const uint8_t* values, size_t count);
-void sum_neon(const SumBuffers& buffers, size_t count, bool streaming);
+void sum_neon(const SumBuffers& buffers, size_t count);
 
 }  // namespace switchml::kernels
 

@@ -54,8 +54,8 @@ template <typename Value>
 struct ValueFunctions {
   uint32_t (*largest_magnitude)(const Value* values, size_t count);
   // `next` is never null: prefetching memory that is already in the cache costs nothing.
-  uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                       const uint8_t* next, bool alone);
+  uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
+                       bool alone);
   // Preconditions: the shift is at most largest_shift(), the divisor at most kLargestDivisor; the portable function
   // takes any.
   uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone);
@@ -128,13 +128,13 @@ template <typename Value>
 struct FloatLanes {
   // `next` as in ValueFunctions.
   uint32_t (*quantize)(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                       const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next);
+                       const Rounding& rounding, uint8_t* words, const uint8_t* next);
   uint32_t (*dequantize)(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values);
 };
 
 template <typename Integer>
 struct IntegerLanes {
-  uint32_t (*pack)(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming);
+  uint32_t (*pack)(const Integer* values, size_t count, int lane_bits, uint8_t* words);
   uint32_t (*unpack)(const uint8_t* words, size_t count, int lane_bits, Integer* values);
   bool (*all_within)(const Integer* values, size_t count, int32_t bound);
 };
@@ -171,7 +171,7 @@ struct Functions {
   ValueFunctions<float> float32;
   ValueFunctions<Float16> float16;
   ValueFunctions<BFloat16> bfloat16;
-  uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words, bool streaming);
+  uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words);
   uint32_t (*unpack)(const uint8_t* words, size_t count, uint8_t* values);
   uint32_t (*weigh)(const uint8_t* words, size_t first, size_t count);
 

@@ -89,10 +89,9 @@ uint16_t exponent_of<Float16>(uint32_t magnitude) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming, const Value* next,
-                  bool alone) {
+uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, const Value* next, bool alone) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
-  return in_use->of(values).quantize(values, count, Factors(shift), words, streaming, fetched, alone);
+  return in_use->of(values).quantize(values, count, Factors(shift), words, fetched, alone);
 }
 
 template <typename Value>
@@ -124,22 +123,20 @@ void narrow(const float* floats, size_t count, Half* values) {
 }
 
 template uint32_t largest_magnitude(const float*, size_t);
-template uint32_t quantize(const float*, size_t, int, uint8_t*, bool, const float*, bool);
+template uint32_t quantize(const float*, size_t, int, uint8_t*, const float*, bool);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, float*, bool);
 template uint32_t largest_magnitude(const Float16*, size_t);
-template uint32_t quantize(const Float16*, size_t, int, uint8_t*, bool, const Float16*, bool);
+template uint32_t quantize(const Float16*, size_t, int, uint8_t*, const Float16*, bool);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*, bool);
 template uint32_t largest_magnitude(const BFloat16*, size_t);
-template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, bool, const BFloat16*, bool);
+template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, const BFloat16*, bool);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*, bool);
 template void widen(const Float16*, size_t, float*);
 template void widen(const BFloat16*, size_t, float*);
 template void narrow(const float*, size_t, Float16*);
 template void narrow(const float*, size_t, BFloat16*);
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
-  return in_use->pack(values, count, words, streaming);
-}
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) { return in_use->pack(values, count, words); }
 
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) { return in_use->unpack(words, count, values); }
 
@@ -147,10 +144,10 @@ uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return in_use
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, bool streaming, const Value* next) {
+                        const Rounding& rounding, uint8_t* words, const Value* next) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
   const LaneScale scale(shift, levels, rounding.stochastic);
-  return lanes_in_use->of(values).quantize(values, count, lane_bits, scale, rounding, words, streaming, fetched);
+  return lanes_in_use->of(values).quantize(values, count, lane_bits, scale, rounding, words, fetched);
 }
 
 template <typename Value>
@@ -160,8 +157,8 @@ uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, int
 }
 
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
-  return lanes_in_use->of(values).pack(values, count, lane_bits, words, streaming);
+uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+  return lanes_in_use->of(values).pack(values, count, lane_bits, words);
 }
 
 template <typename Integer>
@@ -174,24 +171,22 @@ bool all_within(const Integer* values, size_t count, int32_t bound) {
   return lanes_in_use->of(values).all_within(values, count, bound);
 }
 
-template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
-                                 const float*);
+template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, const float*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, float*);
-template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
-                                 const Float16*);
+template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, const Float16*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, Float16*);
-template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
+template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
                                  const BFloat16*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, BFloat16*);
-template uint32_t pack_lanes(const Boolean*, size_t, int, uint8_t*, bool);
+template uint32_t pack_lanes(const Boolean*, size_t, int, uint8_t*);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, Boolean*);
-template uint32_t pack_lanes(const int8_t*, size_t, int, uint8_t*, bool);
+template uint32_t pack_lanes(const int8_t*, size_t, int, uint8_t*);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, int8_t*);
-template uint32_t pack_lanes(const uint8_t*, size_t, int, uint8_t*, bool);
+template uint32_t pack_lanes(const uint8_t*, size_t, int, uint8_t*);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const int16_t*, size_t, int, uint8_t*, bool);
+template uint32_t pack_lanes(const int16_t*, size_t, int, uint8_t*);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, int16_t*);
-template uint32_t pack_lanes(const int32_t*, size_t, int, uint8_t*, bool);
+template uint32_t pack_lanes(const int32_t*, size_t, int, uint8_t*);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, int32_t*);
 template bool all_within(const Boolean*, size_t, int32_t);
 template bool all_within(const int8_t*, size_t, int32_t);

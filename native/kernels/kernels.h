@@ -10,7 +10,6 @@
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
 #include "native/kernels/lanes.h"
-#include "native/kernels/streaming.h"
 
 namespace switchml::kernels {
 
@@ -46,14 +45,12 @@ uint16_t block_exponent(const Value* values, size_t count) {
 
 // words[i] = values[i] * 2^shift, rounded to nearest even. Returns the sum of weight_i * words[i] modulo 2^32.
 // The product must fit 32 bits; otherwise the word is undefined.
-// With `streaming`, the words (which must then start at a multiple of 64 bytes) bypass the caches where the CPU can do
-// that: other threads then see them after a release store only if fence_streaming_stores() was called before it.
 // `next`, unless it is null, points to a block of the same size that will be read soon. The function prefetches it,
 // because one block is too short for the CPU to predict the next one. `alone` tells that the memory behind the block
 // will not be read soon; otherwise its beginning is prefetched, too.
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming = false,
-                  const Value* next = nullptr, bool alone = false);
+uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, const Value* next = nullptr,
+                  bool alone = false);
 
 // values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number from 1 to
 // protocol::max_world. Returns the sum of weight_i * words[i]. `alone` tells that the memory behind the values will not
@@ -69,7 +66,7 @@ void narrow(const float* floats, size_t count, Half* values);
 
 // Conversions from native 32-bit integers at any address to words, like quantize(), and back. Both return the sum of
 // weight_i * words[i].
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming = false);
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words);
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values);
 
 // Returns the sum of weight_(first + i) * words[i]: for the words of a packet that lie beyond the end of a tensor.

@@ -23,13 +23,8 @@ SWITCHML_AVX2 inline __m256i swap(__m256i words) {
   return _mm256_shuffle_epi8(words, order);
 }
 
-template <bool kStreaming>
 SWITCHML_AVX2 inline void store(uint8_t* to, __m256i words) {
-  if (kStreaming) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), words);
-  } else {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
-  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
 }
 
 SWITCHML_AVX2 inline std::array<uint32_t, kLanes> lanes_of(__m256i vector) {
@@ -200,7 +195,7 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
   return std::max(of_vectors, portable::largest_magnitude(values, done, count));
 }
 
-template <bool kStreaming, bool kTwoFactors, typename Value>
+template <bool kTwoFactors, typename Value>
 SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
                                    const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(factors.first);
@@ -214,22 +209,16 @@ SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors fa
     }
     const __m256i word = _mm256_cvtps_epi32(scaled);
     weigher.add(word);
-    store<kStreaming>(words + 4 * i, swap(word));
+    store(words + 4 * i, swap(word));
   }
   return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
 }
 
-template <bool kStreaming, typename Value>
-uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
-  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
-                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
-}
-
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                  const uint8_t* next, bool /*alone*/) {
-  return streaming ? quantize_to<true>(values, count, factors, words, next)
-                   : quantize_to<false>(values, count, factors, words, next);
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
+                  bool /*alone*/) {
+  return factors.second == 1.0F ? quantize_to<false>(values, count, factors, words, next)
+                                : quantize_to<true>(values, count, factors, words, next);
 }
 
 template <typename Value>
@@ -248,20 +237,15 @@ SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift,
   return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
 }
 
-template <bool kStreaming>
-SWITCHML_AVX2 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
+SWITCHML_AVX2 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
   Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = load(values + 4 * i);
     weigher.add(word);
-    store<kStreaming>(words + 4 * i, swap(word));
+    store(words + 4 * i, swap(word));
   }
   return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
-}
-
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
-  return streaming ? pack_to<true>(values, count, words) : pack_to<false>(values, count, words);
 }
 
 SWITCHML_AVX2 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
@@ -270,7 +254,7 @@ SWITCHML_AVX2 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* value
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
     weigher.add(word);
-    store<false>(values + 4 * i, word);
+    store(values + 4 * i, word);
   }
   return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
 }
@@ -405,7 +389,7 @@ SWITCHML_AVX2 inline __m256i random_halves(FloatPair values, __m256 factor, cons
 
 // Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
 // elements from i on.
-template <int kBits, bool kStreaming, typename Halves>
+template <int kBits, typename Halves>
 SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
   Weigher weigher;
@@ -419,7 +403,7 @@ SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* 
     }
     const __m256i word = words_of<kBits>(lanes);
     weigher.add(word);
-    store<kStreaming>(to, swap(word));
+    store(to, swap(word));
   }
   *done = i;
   return weigher.sum(vectors);
@@ -472,13 +456,13 @@ SWITCHML_AVX2 void write_thresholds(const Rounding& rounding, size_t count, uint
   }
 }
 
-template <int kBits, bool kStochastic, bool kTwoFactors, bool kStreaming, typename Value>
+template <int kBits, bool kStochastic, bool kTwoFactors, typename Value>
 SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
                                          const uint16_t* thresholds, uint8_t* words, const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(scale.first);
   const __m256 second = _mm256_set1_ps(scale.second);
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX2 {
+  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX2 {
     FloatPair floats = load_pair(values + i);
     if constexpr (kTwoFactors) {
       floats = {_mm256_mul_ps(floats.first, first), _mm256_mul_ps(floats.second, first)};
@@ -495,7 +479,7 @@ SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, cons
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next) {
+                        const Rounding& rounding, uint8_t* words, const uint8_t* next) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
@@ -503,10 +487,8 @@ uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const 
   return with_lane_bits(lane_bits, [&](auto bits) {
     return with_flag(rounding.stochastic, [&](auto stochastic) {
       return with_flag(scale.second != 1.0F, [&](auto two_factors) {
-        return with_flag(streaming, [&](auto past_caches) {
-          return quantize_lanes_to<bits(), stochastic(), two_factors(), past_caches()>(
-              values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
-        });
+        return quantize_lanes_to<bits(), stochastic(), two_factors()>(
+            values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
       });
     });
   });
@@ -535,7 +517,7 @@ SWITCHML_AVX2 inline void store_pair(Value* to, FloatPair floats) {
   if constexpr (kSplitsByPlace<Value>) {
     const Pair bits = {rounded_to_upper_half(_mm256_castps_si256(floats.first)),
                        rounded_to_upper_half(_mm256_castps_si256(floats.second))};
-    store<false>(reinterpret_cast<uint8_t*>(to), halves_of<Value, true>(bits));
+    store(reinterpret_cast<uint8_t*>(to), halves_of<Value, true>(bits));
   } else {
     store_numbers(to, floats.first);
     store_numbers(to + kLanes, floats.second);
@@ -589,13 +571,11 @@ SWITCHML_AVX2 inline __m256i load_halves(const Boolean* from) {
 }
 
 SWITCHML_AVX2 inline void store_halves(int32_t* to, __m256i halves) {
-  store<false>(reinterpret_cast<uint8_t*>(to), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(halves)));
-  store<false>(reinterpret_cast<uint8_t*>(to + kLanes), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(halves, 1)));
+  store(reinterpret_cast<uint8_t*>(to), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(halves)));
+  store(reinterpret_cast<uint8_t*>(to + kLanes), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(halves, 1)));
 }
 
-SWITCHML_AVX2 inline void store_halves(int16_t* to, __m256i halves) {
-  store<false>(reinterpret_cast<uint8_t*>(to), halves);
-}
+SWITCHML_AVX2 inline void store_halves(int16_t* to, __m256i halves) { store(reinterpret_cast<uint8_t*>(to), halves); }
 
 SWITCHML_AVX2 inline void store_halves(uint8_t* to, __m256i halves) {
   const __m256i low = _mm256_and_si256(halves, _mm256_set1_epi16(0xFF));
@@ -612,23 +592,20 @@ SWITCHML_AVX2 inline void store_halves(Boolean* to, __m256i halves) {
   store_halves(&to->byte, _mm256_andnot_si256(zero, _mm256_set1_epi16(1)));
 }
 
-template <int kBits, bool kStreaming, typename Integer>
+template <int kBits, typename Integer>
 SWITCHML_AVX2 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done,
-                                                      [&](size_t i) SWITCHML_AVX2 { return load_halves(values + i); });
+  const uint32_t sum =
+      write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX2 { return load_halves(values + i); });
   return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
     return portable::pack_lanes(values, 0, count, lane_bits, words);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) {
-    return with_flag(streaming,
-                     [&](auto past_caches) { return pack_lanes_to<bits(), past_caches()>(values, count, words); });
-  });
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
 }
 
 template <int kBits, typename Integer>

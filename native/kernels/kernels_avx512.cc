@@ -25,15 +25,6 @@ SWITCHML_AVX512 inline __m512i swap(__m512i words) {
   return _mm512_shuffle_epi8(words, order);
 }
 
-template <bool kStreaming>
-SWITCHML_AVX512 inline void store(uint8_t* to, __m512i words) {
-  if (kStreaming) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), words);
-  } else {
-    _mm512_storeu_si512(to, words);
-  }
-}
-
 // The compiler's own reduction adds signed integers, whose overflow is undefined.
 SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
   const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
@@ -183,7 +174,7 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
   return std::max(of_vectors, portable::largest_magnitude(values, done, count));
 }
 
-template <bool kStreaming, bool kTwoFactors, typename Value>
+template <bool kTwoFactors, typename Value>
 SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
                                      const uint8_t* next, bool alone) {
   const size_t distance = distance_for(alone);
@@ -194,32 +185,22 @@ SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors 
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
     _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + distance, _MM_HINT_T0);
-    if (!kStreaming) {  // streaming stores do not read the line that they write
-      __builtin_prefetch(words + 4 * i + kAhead, 1);
-    }
+    __builtin_prefetch(words + 4 * i + kAhead, 1);
     __m512 scaled = _mm512_mul_ps(load_values(values + i), first);
     if (kTwoFactors) {
       scaled = _mm512_mul_ps(scaled, second);
     }
     const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     weigher.add(word);
-    store<kStreaming>(words + 4 * i, swap(word));
+    _mm512_storeu_si512(words + 4 * i, swap(word));
   }
   return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
 }
 
-template <bool kStreaming, typename Value>
-uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
-                     bool alone) {
-  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next, alone)
-                                : quantize_to<kStreaming, true>(values, count, factors, words, next, alone);
-}
-
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                  const uint8_t* next, bool alone) {
-  return streaming ? quantize_to<true>(values, count, factors, words, next, alone)
-                   : quantize_to<false>(values, count, factors, words, next, alone);
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next, bool alone) {
+  return factors.second == 1.0F ? quantize_to<false>(values, count, factors, words, next, alone)
+                                : quantize_to<true>(values, count, factors, words, next, alone);
 }
 
 template <typename Value>
@@ -241,20 +222,15 @@ SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shif
   return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
 }
 
-template <bool kStreaming>
-SWITCHML_AVX512 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
+SWITCHML_AVX512 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
   Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m512i word = _mm512_loadu_si512(values + 4 * i);
     weigher.add(word);
-    store<kStreaming>(words + 4 * i, swap(word));
+    _mm512_storeu_si512(words + 4 * i, swap(word));
   }
   return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
-}
-
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
-  return streaming ? pack_to<true>(values, count, words) : pack_to<false>(values, count, words);
 }
 
 SWITCHML_AVX512 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
@@ -402,7 +378,7 @@ SWITCHML_AVX512 inline __m512i random_halves(FloatPair values, __m512 factor, co
 
 // Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
 // elements from i on.
-template <int kBits, bool kStreaming, typename Halves>
+template <int kBits, typename Halves>
 SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
   Weigher weigher;
@@ -410,16 +386,14 @@ SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
     uint8_t* to = words + 4 * kLanes * vectors;
-    if (!kStreaming) {
-      __builtin_prefetch(to + kAhead, 1);
-    }
+    __builtin_prefetch(to + kAhead, 1);
     __m512i lanes = halves(i);
     if constexpr (kBits == 8) {
       lanes = in_order(_mm512_packs_epi16(lanes, halves(i + kHalves)));
     }
     const __m512i word = words_of<kBits>(lanes);
     weigher.add(word);
-    store<kStreaming>(to, swap(word));
+    _mm512_storeu_si512(to, swap(word));
   }
   *done = i;
   return weigher.sum(vectors);
@@ -468,13 +442,13 @@ SWITCHML_AVX512 void write_thresholds(const Rounding& rounding, size_t count, ui
   }
 }
 
-template <int kBits, bool kStochastic, bool kTwoFactors, bool kStreaming, typename Value>
+template <int kBits, bool kStochastic, bool kTwoFactors, typename Value>
 SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
                                            const uint16_t* thresholds, uint8_t* words, const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(scale.first);
   const __m512 second = _mm512_set1_ps(scale.second);
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX512 {
+  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX512 {
     for (size_t line = 0; line < kHalves * sizeof(Value); line += kCacheLine) {
       _mm_prefetch(next + sizeof(Value) * i + line, _MM_HINT_T1);
       _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + line + kAhead, _MM_HINT_T0);
@@ -495,7 +469,7 @@ SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, co
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next) {
+                        const Rounding& rounding, uint8_t* words, const uint8_t* next) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
@@ -503,10 +477,8 @@ uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const 
   return with_lane_bits(lane_bits, [&](auto bits) {
     return with_flag(rounding.stochastic, [&](auto stochastic) {
       return with_flag(scale.second != 1.0F, [&](auto two_factors) {
-        return with_flag(streaming, [&](auto past_caches) {
-          return quantize_lanes_to<bits(), stochastic(), two_factors(), past_caches()>(
-              values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
-        });
+        return quantize_lanes_to<bits(), stochastic(), two_factors()>(
+            values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
       });
     });
   });
@@ -611,23 +583,20 @@ SWITCHML_AVX512 inline void store_halves(Boolean* to, __m512i halves) {
   store_halves(&to->byte, _mm512_maskz_set1_epi16(_mm512_test_epi16_mask(halves, halves), 1));
 }
 
-template <int kBits, bool kStreaming, typename Integer>
+template <int kBits, typename Integer>
 SWITCHML_AVX512 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits, kStreaming>(
-      count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_halves(values + i); });
+  const uint32_t sum =
+      write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_halves(values + i); });
   return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
     return portable::pack_lanes(values, 0, count, lane_bits, words);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) {
-    return with_flag(streaming,
-                     [&](auto past_caches) { return pack_lanes_to<bits(), past_caches()>(values, count, words); });
-  });
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
 }
 
 template <int kBits, typename Integer>

@@ -94,8 +94,8 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool /*streaming*/,
-                  const uint8_t* /*next*/, bool /*alone*/) {
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* /*next*/,
+                  bool /*alone*/) {
   uint32x4_t sum = vdupq_n_u32(0);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -138,7 +138,7 @@ void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, i, count, values);
 }
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool /*streaming*/) {
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
   uint32x4_t sum = vdupq_n_u32(0);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -278,7 +278,7 @@ uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& s
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, bool /*streaming*/, const uint8_t* /*next*/) {
+                        const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
@@ -345,7 +345,7 @@ uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool /*streaming*/) {
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
     return portable::pack_lanes(values, 0, count, lane_bits, words);
   }

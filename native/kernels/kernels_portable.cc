@@ -139,8 +139,8 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool /*streaming*/,
-                  const uint8_t* /*next*/, bool /*alone*/) {
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* /*next*/,
+                  bool /*alone*/) {
   return portable::quantize(values, 0, count, factors, words);
 }
 
@@ -159,9 +159,7 @@ void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, 0, count, values);
 }
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool /*streaming*/) {
-  return portable::pack(values, 0, count, words);
-}
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) { return portable::pack(values, 0, count, words); }
 
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
   return portable::unpack(words, 0, count, values);

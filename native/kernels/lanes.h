@@ -65,11 +65,11 @@ struct Rounding {
 };
 
 // lane_i = values[i] * 2^shift * levels in float32, rounded. If |values[i]| * 2^shift < 1, then |lane_i| <= levels.
-// Returns the sum of weight_j * words[j] modulo 2^32. For `streaming` and `next` see quantize() in kernels.h. Here and
-// in dequantize_lanes(), `lane_bits` is 8 or 16.
+// Returns the sum of weight_j * words[j] modulo 2^32. For `next` see quantize() in kernels.h. Here and in
+// dequantize_lanes(), `lane_bits` is 8 or 16.
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, bool streaming = false, const Value* next = nullptr);
+                        const Rounding& rounding, uint8_t* words, const Value* next = nullptr);
 
 // values[i] = lane_i / divisor * 2^-shift: the product with the float32 number next to 1/divisor, rounded to float32
 // and then to Value. The divisor is positive. Returns the sum of weight_j * words[j].
@@ -80,7 +80,7 @@ uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, int
 // uint8_t, int16_t or int32_t. Precondition of pack_lanes: the values fit their lanes. unpack_lanes stores a lane
 // modulo the range of Integer; a Boolean is true if its lane is not 0.
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming = false);
+uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words);
 template <typename Integer>
 uint32_t unpack_lanes(const uint8_t* words, size_t count, int lane_bits, Integer* values);
 

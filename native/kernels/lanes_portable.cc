@@ -188,7 +188,7 @@ namespace {
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, bool /*streaming*/, const uint8_t* /*next*/) {
+                        const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
   if (!rounding.stochastic) {
     return portable::quantize_lanes(values, 0, count, lane_bits, scale, nullptr, words);
   }
@@ -203,7 +203,7 @@ uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, con
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool /*streaming*/) {
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   return portable::pack_lanes(values, 0, count, lane_bits, words);
 }
 

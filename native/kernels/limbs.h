@@ -14,8 +14,8 @@ namespace switchml::kernels {
 int bits_of_largest(const int64_t* values, size_t count);
 
 // words[i] = the `bits` bits of values[i] from bit `first` on, where `bits` is at most 32 and the bits beyond the value
-// are 0. Returns the sum of weight_i * words[i]. For `streaming` see quantize() in kernels.h.
-uint32_t pack_limb(const int64_t* values, size_t count, int first, int bits, uint8_t* words, bool streaming = false);
+// are 0. Returns the sum of weight_i * words[i].
+uint32_t pack_limb(const int64_t* values, size_t count, int first, int bits, uint8_t* words);
 
 // Makes the values whose highest limbs are `words`; the limb j of value i, of the `lower_limbs` (0 to 2) below those,
 // is lower[j * count + i]. A limb has `bits` bits. Returns the sum of weight_i * words[i].

@@ -82,11 +82,14 @@ def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
     Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.
     """
 
+def address_of(array: object) -> int:
+    """Return the address of the first element of a numpy array."""
+
 class Outcome:
-    """The state of a call."""
+    """The outcome of a call that has ended."""
 
     @property
-    def status(self) -> Literal["pending", "done", "non_finite", "failed"]: ...
+    def status(self) -> Literal["done", "non_finite", "failed"]: ...
     @property
     def non_finite_count(self) -> int:
         """The number of elements that are NaN or infinite at some rank."""
@@ -98,18 +101,18 @@ class Outcome:
     @property
     def wire_bytes(self) -> int:
         """
-        The bytes of the values that this rank has put into packets in an ended call, without retransmissions.
+        The bytes of the values that this rank has put into packets, without retransmissions.
         """
 
     @property
     def blocks(self) -> tuple[int, int, int]:
         """
-        The blocks of an ended call that this rank has sent with values, those that any rank has, and all.
+        The blocks that this rank has sent with values, those that any rank has, and all.
         """
 
     @property
     def sparse(self) -> bool:
-        """True if an ended call was a sparse one."""
+        """True if the call was a sparse one."""
 
 class Lockstep:
     """
@@ -192,6 +195,7 @@ class Communicator:
         seed: int = 0,
         form: int = 0,
         format: int = 1,
+        awaited: bool = False,
     ) -> int:
         """
         Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
@@ -201,16 +205,16 @@ class Communicator:
         and the output or the input has only the part of this rank. The sums of integers must fit lanes of
         `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
         if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is that of
-        floating-point numbers in packets. Raises ValueError for
-        memory that no array can have, for parts of unequal length, and after `abandon`.
+        floating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short call may begin only there.
+        Raises ValueError for memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
     def wait(self, ticket: int, timeout: float) -> bool:
         """Wait at most `timeout` seconds, and return whether the call has ended."""
 
-    def outcome(self, ticket: int) -> Outcome: ...
-    def release(self, ticket: int) -> None:
-        """Forget a call that has ended."""
+    def status(self, ticket: int) -> Literal["pending", "done", "non_finite", "failed"]: ...
+    def release(self, ticket: int) -> Outcome:
+        """Forget a call that has ended, and return its outcome."""
 
     def abandon(self) -> None:
         """

@@ -54,7 +54,6 @@ def quantize(
     values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     shift: int,
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
-    streaming: bool = False,
 ) -> int: ...
 def dequantize(
     dtype: Type,
@@ -76,7 +75,6 @@ def narrow(
 def pack(
     values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
-    streaming: bool = False,
 ) -> int: ...
 def unpack(
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -94,7 +92,6 @@ def quantize_lanes(
     levels: int,
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     counter: tuple[int, int, int, int] | None = None,
-    streaming: bool = False,
 ) -> int:
     """
     Quantize a block to narrow lanes. With a `counter` (seed, call, rank, element) it rounds stochastically.
@@ -157,7 +154,6 @@ def run(
     values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
     block: int,
-    streaming: bool = False,
 ) -> None:
     """
     Run a kernel once over whole arrays, in blocks.

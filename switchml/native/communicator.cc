@@ -29,6 +29,7 @@ std::system_error system_failure(const char* what) { return {errno, std::generic
 // being woken costs some ten microseconds, about as much as a batch of results.
 constexpr std::chrono::microseconds kSpinTime{200};
 constexpr uint32_t kResultsWorthTaking = 16;
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 // Returns whether there is a CPU for each rank of the job, so that a spinning rank does not take one from another rank.
 bool has_own_cpu(const channel::Geometry& geometry) {
@@ -77,7 +78,8 @@ channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
 
 Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
     : memory_(channel::SharedMemory::map(memory_fd, channel::SharedMemory::Others::may_write)),
-      geometry_(checked_geometry(memory_)) {
+      geometry_(checked_geometry(memory_)),
+      spins_(has_own_cpu(geometry_)) {
   if ((geometry_.results_apart == 1) != (results_fd >= 0)) {
     throw std::invalid_argument("the job's results and the rank's memory do not belong together");
   }
@@ -121,7 +123,7 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes,
-                              Form form) {
+                              Form form, bool awaited) {
   require_memory(arrays.input, arrays.elements, kind);
   require_memory(arrays.output, arrays.elements, kind);
   auto call = std::make_shared<Call>();
@@ -150,6 +152,10 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
     calls_.emplace(call->sequence, call);
     inbox_.push_back(call);
     has_inbox_ = true;
+    ++unfinished_;
+    if (!attended_ && !(awaited && is_short(*call))) {
+      unattended_.notify_one();
+    }
   }
   channel::wake_process(channel_.control());
   return call->sequence;
@@ -164,33 +170,36 @@ std::shared_ptr<Call>& Communicator::find(uint64_t sequence) {
 }
 
 bool Communicator::wait(uint64_t sequence, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::unique_lock<std::mutex> lock(mutex_);
   const std::shared_ptr<Call> call = find(sequence);
-  return ended_.wait_for(lock, std::chrono::duration<double>(seconds),
-                         [&] { return call->status != CallStatus::pending; });
-}
-
-Communicator::Outcome Communicator::outcome(uint64_t sequence) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Call& call = *find(sequence);
-  if (call.status == CallStatus::pending) {
-    return {call.status, {}, 0, {}, false};
+  if (call->status == CallStatus::pending && !attended_ && !abandoning_ && is_short(*call)) {
+    drive(lock, call.get(), end);
   }
-  return {call.status, call.codec->non_finite(), call.wire_bytes, call.codec->blocks(), call.codec->is_sparse()};
+  return ended_.wait_until(lock, end, [&] { return call->status != CallStatus::pending; });
 }
 
-void Communicator::release(uint64_t sequence) {
+CallStatus Communicator::status(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (find(sequence)->status == CallStatus::pending) {
+  return find(sequence)->status;
+}
+
+Communicator::Outcome Communicator::release(uint64_t sequence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::shared_ptr<Call> call = find(sequence);
+  if (call->status == CallStatus::pending) {
     throw std::invalid_argument("the call with ticket " + std::to_string(sequence) + " has not ended");
   }
   calls_.erase(sequence);
+  const Codec& codec = *call->codec;
+  return {call->status, codec.non_finite(), call->wire_bytes, codec.blocks(), codec.is_sparse()};
 }
 
 void Communicator::abandon() {
   std::unique_lock<std::mutex> lock(mutex_);
   abandoning_ = true;
   channel::wake_process(channel_.control());
+  unattended_.notify_one();
   ended_.wait(lock, [this] { return abandoned_; });
 }
 
@@ -229,7 +238,7 @@ bool Communicator::spin() {
   stream_->time().enter(ThreadTime::State::wait);
   const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
   const std::atomic<uint32_t>& switch_on = channel_.control().server_cpu;
-  const auto end = std::chrono::steady_clock::now() + kSpinTime;
+  const auto end = Clock::now() + kSpinTime;
   do {
     if (stream_->results_that_wait() >= wanted) {
       return true;
@@ -238,11 +247,11 @@ bool Communicator::spin() {
       return false;  // the switch shares this CPU, and could only run when the scheduler preempts this thread
     }
     sched_yield();  // the switch may be waiting for this CPU
-  } while (!has_inbox_ && !abandoning_ && std::chrono::steady_clock::now() < end);
+  } while (!has_inbox_ && !abandoning_ && Clock::now() < end);
   return false;
 }
 
-void Communicator::sleep() {
+void Communicator::sleep(Clock::time_point end) {
   channel::ChannelControl& control = channel_.control();
   control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
   control.process_wakes_at.store(stream_->taken() + stream_->results_wanted(), std::memory_order_relaxed);
@@ -255,36 +264,50 @@ void Communicator::sleep() {
     } else {
       stream_->time().enter(ThreadTime::State::idle);
     }
-    channel::futex_wait(control.process_event, event, nullptr);
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
+    const timespec timeout{left / kNanosecondsPerSecond, left % kNanosecondsPerSecond};
+    if (left > 0) {
+      channel::futex_wait(control.process_event, event, &timeout);
+    }
   }
   control.process_sleeps.store(0, std::memory_order_relaxed);
 }
 
-void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
+bool Communicator::end(const std::vector<std::shared_ptr<Call>>& ended, const Call* call) {
+  bool all = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& call : ended) {
-      call->status = call->codec->non_finite().count > 0 ? CallStatus::non_finite : CallStatus::done;
+    for (const auto& each : ended) {
+      each->status = each->codec->non_finite().count > 0 ? CallStatus::non_finite : CallStatus::done;
     }
+    unfinished_ -= ended.size();
+    all = call == nullptr ? unfinished_ == 0 : call->status != CallStatus::pending;
   }
   ended_.notify_all();
+  return all;
 }
 
-void Communicator::run() {
-  const bool spins = has_own_cpu(geometry_);
-  // A thread that spins keeps its long time slices, so that the switch, whose slices are short, preempts it when woken.
-  if (!spins) {
-    runtime::ask_for_short_slices();
+void Communicator::drive(std::unique_lock<std::mutex>& lock, const Call* call, Clock::time_point end) {
+  attended_ = true;
+  lock.unlock();
+  move_values(call, end);
+  lock.lock();
+  attended_ = false;
+  if (unfinished_ > 0 || abandoning_) {
+    unattended_.notify_one();
   }
-  stay_near(geometry_);
+}
+
+void Communicator::move_values(const Call* call, Clock::time_point end) {
   std::vector<std::shared_ptr<Call>> ended;
-  while (!abandoning_ || has_results_to_settle()) {
+  bool over = false;
+  while (!over && (!abandoning_ || has_results_to_settle())) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
     position_.store(stream_->position(),
                     std::memory_order_relaxed);  // before any other thread learns that a call has ended
     if (!ended.empty()) {
-      end(ended);
+      over = this->end(ended, call);
       ended.clear();
     }
     if (advanced && stream_->check_failed()) {
@@ -292,20 +315,33 @@ void Communicator::run() {
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
       channel::ring(attention_);
     }
-    if (!advanced && !(spins && spin())) {
-      sleep();
+    if (!advanced && !(spins_ && spin())) {
+      sleep(end);
+    }
+    over = over || Clock::now() >= end;
+  }
+  stream_->time().enter(ThreadTime::State::idle);
+}
+
+void Communicator::run() {
+  // A thread that spins keeps its long time slices, so that the switch, whose slices are short, preempts it when woken.
+  if (!spins_) {
+    runtime::ask_for_short_slices();
+  }
+  stay_near(geometry_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  do {
+    unattended_.wait(lock, [this] { return !attended_ && (unfinished_ > 0 || abandoning_); });
+    drive(lock, nullptr, Clock::time_point::max());
+  } while (!abandoning_);
+  for (auto& [sequence, call] : calls_) {
+    if (call->status == CallStatus::pending) {
+      call->status = CallStatus::failed;
     }
   }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& [sequence, call] : calls_) {
-      if (call->status == CallStatus::pending) {
-        call->status = CallStatus::failed;
-      }
-    }
-    inbox_.clear();
-    abandoned_ = true;
-  }
+  inbox_.clear();
+  abandoned_ = true;
+  lock.unlock();
   ended_.notify_all();
 }
 

@@ -1,7 +1,9 @@
-// The part of a rank inside the training process: any thread may make calls, and a progress thread moves the values.
+// The part of a rank inside the training process: any thread may make calls. One thread at a time moves the values: the
+// progress thread, or the one that waits for a short call, which is faster because no thread has to be woken for it.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -30,13 +32,16 @@ class Communicator {
 
   const channel::Geometry& geometry() const { return geometry_; }
 
-  // Returns the call's sequence number; the one in `lanes` is not used. The arrays belong to the progress thread until
-  // the call has ended. Throws std::invalid_argument for memory that no array can have and for parts that the kind does
-  // not allow, and std::logic_error after abandon().
+  // Returns the call's sequence number; the one in `lanes` is not used. The arrays belong to the communicator until the
+  // call has ended. `awaited` tells that this thread calls wait() next: a short call may begin only there. Throws
+  // std::invalid_argument for memory that no array can have and for parts that the kind does not allow, and
+  // std::logic_error after abandon().
   uint64_t submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes = {},
-                  Form form = Form::dense);
+                  Form form = Form::dense, bool awaited = false);
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
+  // Throws std::out_of_range for an unknown call.
+  CallStatus status(uint64_t sequence);
   struct Outcome {
     CallStatus status;
     NonFinite non_finite;
@@ -44,8 +49,8 @@ class Communicator {
     Blocks blocks;
     bool sparse;  // whether the call was made as one
   };
-  Outcome outcome(uint64_t sequence);
-  void release(uint64_t sequence);
+  // Forgets a call and returns its outcome. Throws std::invalid_argument if it has not ended.
+  Outcome release(uint64_t sequence);
 
   // Makes every unfinished call fail, and returns when user memory is no longer touched.
   void abandon();
@@ -56,19 +61,30 @@ class Communicator {
   int attention_fd() const { return attention_; }
   // Returns position and sequence number of the call whose check failed.
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
-  // Returns the times that the progress thread has spent in each of its states.
+  // Returns the times that the threads that move the values have spent in each state.
   const channel::ProcessCounters& spent() const { return channel_.control().process; }
   const channel::CallLog& calls() const { return channel_.control().calls; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void run();
   bool has_results_to_settle() const;
+  // Returns whether all chunks of a call fit the pool at once. Any other call is left to the progress thread, which
+  // runs near the switch.
+  bool is_short(const Call& call) const { return call.codec->positions() <= geometry_.slots; }
+  // Lets this thread move values until `call` has ended or, if it is null, all calls have, but no longer than until
+  // `end`. `lock` holds the mutex before and after it.
+  void drive(std::unique_lock<std::mutex>& lock, const Call* call, Clock::time_point end);
+  void move_values(const Call* call, Clock::time_point end);
   void take_inbox();
   // Spins for a short time until results come; returns false if none came.
   bool spin();
-  void sleep();
-  void end(const std::vector<std::shared_ptr<Call>>& ended);
+  // Sleeps until there is something to do, or until `end`.
+  void sleep(Clock::time_point end);
+  // Notes that these calls have ended; returns whether that was all to wait for: `call` or, if it is null, every call.
+  bool end(const std::vector<std::shared_ptr<Call>>& ended, const Call* call);
   std::shared_ptr<Call>& find(uint64_t sequence);
 
   channel::SharedMemory memory_;
@@ -77,14 +93,18 @@ class Communicator {
   channel::Channel channel_;
   int doorbell_ = -1;
   int attention_ = -1;
-  std::unique_ptr<Stream> stream_;  // used by the progress thread only
+  const bool spins_;
+  std::unique_ptr<Stream> stream_;  // used by the thread that moves the values
 
   std::mutex mutex_;  // guards all members below except the atomics
   std::condition_variable ended_;
+  std::condition_variable unattended_;               // there are calls, and no thread moves their values
   std::map<uint64_t, std::shared_ptr<Call>> calls_;  // until released
-  std::vector<std::shared_ptr<Call>> inbox_;         // submitted, but not seen by the progress thread yet
+  std::vector<std::shared_ptr<Call>> inbox_;         // submitted, but not seen by the stream yet
   uint64_t next_sequence_ = 0;
-  bool abandoned_ = false;  // the progress thread no longer uses any call
+  uint64_t unfinished_ = 0;  // calls
+  bool attended_ = false;    // a thread moves the values
+  bool abandoned_ = false;   // no thread uses any call any more
   std::optional<std::pair<uint64_t, uint64_t>> check_failure_;
 
   std::atomic<bool> has_inbox_{false};

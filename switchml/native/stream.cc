@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "native/kernels/kernels.h"
 #include "native/wire/wire.h"
 #include "switchml/native/codecs/mix.h"
 
@@ -272,7 +271,6 @@ void Stream::publish(bool all) {
   channel::ChannelControl& control = channel_.control();
   if (unpublished_ > 0) {
     unpublished_ = 0;
-    kernels::fence_streaming_stores();
     control.submitted.store(submitted_, std::memory_order_seq_cst);
   }
   if (rung_ != submitted_ && control.server_sleeps.load(std::memory_order_seq_cst) != 0 &&

@@ -1,4 +1,4 @@
-// Measures the time that the progress thread spends in each of its states, in total and during each call.
+// Measures the time that the threads that move the values spend in each state, in total and during each call.
 #pragma once
 
 #include "native/channel/channel.h"
@@ -8,8 +8,8 @@
 
 namespace switchml::client {
 
-// The thread is in one state at any time. The clock is read when the state changes, not for each chunk. One thread uses
-// this object.
+// The thread is in one state at any time. The clock is read when the state changes, not for each chunk. One thread at a
+// time uses this object.
 class ThreadTime {
  public:
   using State = channel::ThreadState;

@@ -60,7 +60,7 @@ struct Bench : soft::PipelineHost {
     auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
     port = made.get();
     ports.add_without_packets(std::move(made));
-    job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
+    job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues});
     std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       auto connection =

@@ -246,6 +246,45 @@ def fitted(x: np.ndarray, method: Compressor) -> np.ndarray:
     return size > F(limit)
 
 
+class ReferenceSidco:
+    """SIDCo with the exponential distribution, adaptive stages, and a correction of the last one."""
+
+    def __init__(self, density: float) -> None:
+        self.density = density
+        self.stages, self.direction, self.correction = 1, 1, 1.0
+        self._ratios: list[float] = []
+        self._former = np.inf
+
+    def selected(self, size: np.ndarray) -> int:
+        """Return how many elements are above the threshold, and adapt to it after each fifth call."""
+        least, tail = 0.0, size
+        for stage in range(1, self.stages + 1):
+            share = self.density if self.stages == 1 else 0.25
+            if stage > 1:
+                share = (self.density / 0.25) ** (1 / (self.stages - 1))
+            if stage == self.stages:
+                share *= self.correction
+            limit = least - (tail.mean(dtype=np.float64) - least) * np.log(share)
+            tail = size[size > F(limit)]
+            least = float(tail.min(initial=np.inf))
+        self._ratios.append(len(tail) / (self.density * len(size)))
+        if len(self._ratios) == 5:
+            self._adapt(float(np.mean(self._ratios)))
+            self._ratios = []
+        return len(tail)
+
+    def _adapt(self, mean: float) -> None:
+        if 0.8 <= mean <= 1.2:
+            self.correction /= mean if self.correction == 1 else mean**0.5
+            self._former = np.inf
+            return
+        error = abs(np.log(mean)) if mean > 0 else np.inf
+        if error > self._former or self.stages + self.direction < 1:
+            self.direction = -self.direction
+        self._former = error
+        self.stages, self.correction = self.stages + self.direction, 1.0
+
+
 def sidco(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return selected(gradients, [fitted(x, method) for x in gradients])
 

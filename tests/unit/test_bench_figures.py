@@ -216,7 +216,7 @@ def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
 
 def test_kernels_are_drawn_by_type_with_the_best_instructions() -> None:
     pytest.importorskip("matplotlib")
-    names = ("quantize float32", "quantize float32, streaming", "quantize_lanes 8 bfloat16", "pack_limb int64", "add")
+    names = ("quantize float32", "quantize_lanes 8 bfloat16", "pack_limb int64", "add")
     rows = [kernels.Row("memcpy", "C library", {"65536": 40.0})]
     sets = ("portable", "avx2")
     rows += [kernels.Row(name, instructions, {"65536": 20.0}) for instructions in sets for name in names]

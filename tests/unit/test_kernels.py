@@ -43,9 +43,8 @@ def raw(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     return values.view(np.uint8)
 
 
-def aligned_words(count: int) -> npt.NDArray[np.uint8]:
-    memory = np.empty(4 * count + 64, np.uint8)
-    return memory[-memory.ctypes.data % 64 :][: 4 * count]
+def unset_words(count: int) -> npt.NDArray[np.uint8]:
+    return np.empty(4 * count, np.uint8)
 
 
 def exponent_of(values: npt.NDArray[np.float32]) -> int:
@@ -128,13 +127,11 @@ def test_block_exponent_of_every_half(type_: Type) -> None:
 
 
 @examples
-@given(floats.map(np.nan_to_num), st.integers(0, 6), st.booleans())
-def test_quantize_rounds_to_nearest_even_and_weighs(
-    values: npt.NDArray[np.float32], headroom: int, streaming: bool
-) -> None:
+@given(floats.map(np.nan_to_num), st.integers(0, 6))
+def test_quantize_rounds_to_nearest_even_and_weighs(values: npt.NDArray[np.float32], headroom: int) -> None:
     shift = 31 - headroom - (exponent_of(values) - 126)
-    words = aligned_words(len(values))
-    weighed = kernels.quantize(Type.FLOAT32, raw(values), shift, words, streaming)
+    words = unset_words(len(values))
+    weighed = kernels.quantize(Type.FLOAT32, raw(values), shift, words)
     expected = np.rint(np.ldexp(values.astype(np.float64), shift))
     assert np.abs(expected).max(initial=0) <= 2.0 ** (31 - headroom)
     np.testing.assert_array_equal(big_endian(words), expected.astype(np.int32))
@@ -142,15 +139,13 @@ def test_quantize_rounds_to_nearest_even_and_weighs(
 
 
 @examples
-@given(half_types, half_bits, st.integers(0, 6), st.booleans())
-def test_halves_are_quantized_as_their_floats(
-    type_: Type, bits: npt.NDArray[np.uint16], headroom: int, streaming: bool
-) -> None:
+@given(half_types, half_bits, st.integers(0, 6))
+def test_halves_are_quantized_as_their_floats(type_: Type, bits: npt.NDArray[np.uint16], headroom: int) -> None:
     finite = np.where(bits & INFINITY[type_] == INFINITY[type_], bits & 0x80FF, bits).astype(np.uint16)
     values = floats_of_halves(type_, finite)
     shift = 31 - headroom - (exponent_of(values) - 126)
-    words, of_floats = aligned_words(len(values)), aligned_words(len(values))
-    weighed = kernels.quantize(type_, raw(finite), shift, words, streaming)
+    words, of_floats = unset_words(len(values)), unset_words(len(values))
+    weighed = kernels.quantize(type_, raw(finite), shift, words)
     assert weighed == kernels.quantize(Type.FLOAT32, raw(values), shift, of_floats)
     np.testing.assert_array_equal(words, of_floats)
 
@@ -297,11 +292,11 @@ def test_narrowing_anything(type_: Type, values: npt.NDArray[np.float32]) -> Non
 
 
 @examples
-@given(integers, st.booleans())
-def test_integers_travel_unchanged(values: npt.NDArray[np.int32], streaming: bool) -> None:
-    words = aligned_words(len(values))
+@given(integers)
+def test_integers_travel_unchanged(values: npt.NDArray[np.int32]) -> None:
+    words = unset_words(len(values))
     check = check_of(tuple(values.tolist()), 0, 0, 0)
-    assert kernels.pack(raw(values), words, streaming) == check
+    assert kernels.pack(raw(values), words) == check
     np.testing.assert_array_equal(big_endian(words), values)
     back = np.empty_like(values)
     assert kernels.unpack(words, raw(back)) == check
@@ -341,8 +336,8 @@ def test_a_pass_over_an_array_is_block_after_block(type_: Type) -> None:
         kernels.quantize(type_, raw(values[first:][:256]), 20, expected[4 * first :][:1024])
     back = np.empty(1000, dtype)
     for instructions in AVAILABLE:
-        words = aligned_words(1000)
-        kernels.run("quantize", type_, instructions, raw(values), words, 256, True)
+        words = unset_words(1000)
+        kernels.run("quantize", type_, instructions, raw(values), words, 256)
         np.testing.assert_array_equal(words, expected)
         kernels.run("dequantize", type_, instructions, raw(back), words, 256)
         assert np.abs(back.view(dtype) != values).sum() == 0 or type_ == Type.FLOAT32

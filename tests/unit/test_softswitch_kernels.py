@@ -60,19 +60,16 @@ def test_add(instructions: str, count: int, seed: int) -> None:
     st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS),
     st.sampled_from([0, 0, 1, 3, 7]),
     st.sampled_from([0, 0, 1, 3, PROTOCOL_MAX_WORKERS]),
-    st.booleans(),
     seeds,
 )
-def test_sum(
-    instructions: str, count: int, source_count: int, other_count: int, kept: int, streaming: bool, seed: int
-) -> None:
+def test_sum(instructions: str, count: int, source_count: int, other_count: int, kept: int, seed: int) -> None:
     """Test that the other sources and all other buffers get the sum of the sources."""
     kept = min(kept, source_count)
     generator = np.random.default_rng(seed)
     sources = [random_numbers(generator, count) for _ in range(source_count)]
     buffers = [wire_words(source) for source in sources]
     others = [wire_words(random_numbers(generator, count)) for _ in range(min(other_count, MOST - source_count))]
-    kernels.sum_buffers(instructions, buffers, others, 256, streaming, kept)
+    kernels.sum_buffers(instructions, buffers, others, 256, kept)
     for buffer, source in zip(buffers[:kept], sources, strict=False):
         np.testing.assert_array_equal(numbers_of(buffer), source)
     for buffer in (*buffers[kept:], *others):
@@ -113,6 +110,41 @@ def test_sum_floats(instructions: str, lanes: int, ranks: int, data: st.DataObje
     result = wire_words(np.zeros(lanes, np.uint32))
     kernels.sum_floats(instructions, sources, data.draw(st.integers(0, ranks), "in_buffers"), result)
     np.testing.assert_array_equal(numbers_of(result), sum_digits(values).view(np.uint32))
+
+
+def sums_of(columns: npt.NDArray[np.float32], instructions: str) -> Numbers:
+    """Return the kernel's sums of columns with a number of each rank, as bits."""
+    result = wire_words(np.zeros(columns.shape[1], np.uint32))
+    kernels.sum_floats(instructions, [wire_words(row.view(np.uint32)) for row in columns], len(columns), result)
+    return numbers_of(result)
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@pytest.mark.parametrize("distance", range(20, 28))
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8, 32, 33, 64])
+def test_sums_of_numbers_at_a_distance(instructions: str, distance: int, ranks: int) -> None:
+    """Exponents that differ by about as much as those of numbers whose sums in doubles are exact, at all places."""
+    generator = np.random.default_rng(64 * distance + ranks)
+    random = generator.integers(2**23, 2**24, (ranks, 128)) * generator.choice([-1.0, 1.0], (ranks, 128))
+    random[generator.random((ranks, 128)) < 0.5] *= 2.0**-distance
+    ties = np.zeros((ranks, 128))  # between two floats, which the last bit of a number far below decides
+    ties[:4] = np.array([1, 2.0**-24, 2.0**-distance * (1 + 2.0**-23), -(2.0**-distance)])[:ranks, None]
+    for columns in (random, ties):
+        values = (columns * np.exp2(np.arange(128) - 64)).astype(np.float32)
+        np.testing.assert_array_equal(sums_of(values, instructions), sum_digits(values).view(np.uint32))
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@pytest.mark.parametrize("ranks", [36, 64])
+def test_sums_of_one_bit_more_than_a_double_has(instructions: str, ranks: int) -> None:
+    """The last of 54 bits decides a tie between two floats."""
+    numbers = [2**48 - 2**24] * (ranks - 3) + [2**23 + 1, 2**23]
+    numbers.append(2**48 - 2**31 + (2**29 + 1 - sum(numbers)) % 2**31)
+    values = np.repeat(np.array(numbers, np.float32)[:, None], 64, axis=1)
+    assert values[:, 0].tolist() == numbers
+    assert sum(numbers).bit_length() == 54
+    expected = np.uint32((sum(numbers) >> 30) + 1)
+    assert (sums_of(values, instructions).view(np.float32) == np.float32(expected) * np.float32(2.0**30)).all()
 
 
 @pytest.mark.parametrize("instructions", AVAILABLE)

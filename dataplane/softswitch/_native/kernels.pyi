@@ -29,7 +29,6 @@ def sum_buffers(
     sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     others: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     block: int,
-    streaming: bool = False,
     kept: int = 0,
 ) -> None:
     """

@@ -112,13 +112,13 @@ Arrays arrays_at(uint64_t input, uint64_t output, uint64_t size, uint32_t divisi
 
 uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
                 uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
-                uint64_t seed, uint32_t form, uint32_t format) {
+                uint64_t seed, uint32_t form, uint32_t format, bool awaited) {
   const CallKind of = checked_kind(kind);
   const Arrays arrays = arrays_at(input, output, size, division);
   const Form in = checked_form(form);
   const Format as = checked_format(format);
   const nb::gil_scoped_release release;
-  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in);
+  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in, awaited);
 }
 
 bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
@@ -129,6 +129,28 @@ bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t boun
   const nb::gil_scoped_release release;
   auto* memory = reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   return switchml::client::all_within(of, memory, elements, bound);
+}
+
+// Numpy's structure of an array (its C API, "The array interface protocol").
+struct ArrayInterface {
+  int two;
+  int dimensions;
+  char kind;
+  int item_bytes;
+  int flags;
+  Py_intptr_t* shape;
+  Py_intptr_t* strides;
+  void* data;
+};
+
+// Numpy's own way to the address in Python takes a microsecond.
+uint64_t address_of(nb::handle array) {
+  const nb::object capsule = array.attr("__array_struct__");
+  const auto* interface = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+  if (interface == nullptr) {
+    throw nb::python_error();
+  }
+  return reinterpret_cast<uint64_t>(interface->data);
 }
 
 void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
@@ -179,8 +201,8 @@ bool wait(const OwnedByProcess& communicator, uint64_t ticket, double timeout) {
   }
 }
 
-const char* status_name(const Communicator::Outcome& outcome) {
-  switch (outcome.status) {
+const char* name_of(CallStatus status) {
+  switch (status) {
     case CallStatus::pending:
       return "pending";
     case CallStatus::done:
@@ -260,11 +282,15 @@ NB_MODULE(_native, module) {
   module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
              "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 
+  module.def("address_of", &address_of, nb::arg("array"), nb::sig("def address_of(array: object) -> int"),
+             "Return the address of the first element of a numpy array.");
+
   kSpent.describe(module);
 
-  nb::class_<Communicator::Outcome>(module, "Outcome", "The state of a call.")
-      .def_prop_ro("status", &status_name,
-                   nb::sig("def status(self) -> typing.Literal['pending', 'done', 'non_finite', 'failed']"))
+  nb::class_<Communicator::Outcome>(module, "Outcome", "The outcome of a call that has ended.")
+      .def_prop_ro(
+          "status", [](const Communicator::Outcome& outcome) { return name_of(outcome.status); },
+          nb::sig("def status(self) -> typing.Literal['done', 'non_finite', 'failed']"))
       .def_prop_ro(
           "non_finite_count", [](const Communicator::Outcome& outcome) { return outcome.non_finite.count; },
           "The number of elements that are NaN or infinite at some rank.")
@@ -273,16 +299,16 @@ NB_MODULE(_native, module) {
           "The lowest indices of such elements.")
       .def_prop_ro(
           "wire_bytes", [](const Communicator::Outcome& outcome) { return outcome.wire_bytes; },
-          "The bytes of the values that this rank has put into packets in an ended call, without retransmissions.")
+          "The bytes of the values that this rank has put into packets, without retransmissions.")
       .def_prop_ro(
           "blocks",
           [](const Communicator::Outcome& outcome) {
             return std::make_tuple(outcome.blocks.sent, outcome.blocks.received, outcome.blocks.all);
           },
-          "The blocks of an ended call that this rank has sent with values, those that any rank has, and all.")
+          "The blocks that this rank has sent with values, those that any rank has, and all.")
       .def_prop_ro(
           "sparse", [](const Communicator::Outcome& outcome) { return outcome.sparse; },
-          "True if an ended call was a sparse one.");
+          "True if the call was a sparse one.");
 
   switchml::client::define_kernels(module.def_submodule(
       "kernels",
@@ -323,22 +349,26 @@ NB_MODULE(_native, module) {
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
            nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
-           nb::arg("format") = static_cast<uint32_t>(Format::int32),
+           nb::arg("format") = static_cast<uint32_t>(Format::int32), nb::arg("awaited") = false,
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
            "it.\n\n`input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With\n"
            "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
            "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
            "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
            "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is "
-           "that of\nfloating-point numbers in packets. Raises ValueError for\n"
+           "that of\nfloating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short "
+           "call "
+           "may begin only there.\nRaises ValueError for "
            "memory that no array can have, for parts of unequal length, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(
-          "outcome", [](const OwnedByProcess& c, uint64_t ticket) { return c->outcome(ticket); }, nb::arg("ticket"))
+          "status", [](const OwnedByProcess& c, uint64_t ticket) { return name_of(c->status(ticket)); },
+          nb::arg("ticket"),
+          nb::sig("def status(self, ticket: int) -> typing.Literal['pending', 'done', 'non_finite', 'failed']"))
       .def(
-          "release", [](const OwnedByProcess& c, uint64_t ticket) { c->release(ticket); }, nb::arg("ticket"),
-          "Forget a call that has ended.")
+          "release", [](const OwnedByProcess& c, uint64_t ticket) { return c->release(ticket); }, nb::arg("ticket"),
+          "Forget a call that has ended, and return its outcome.")
       .def(
           "abandon", [](const OwnedByProcess& c) { c->abandon(); }, free,
           "Make every unfinished call fail, and return when the native code no longer touches user memory.")

@@ -94,16 +94,10 @@ uint16_t block_exponent(Type type, const ConstBytes& values) {
   });
 }
 
-uint32_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words, bool streaming) {
+uint32_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words) {
   const size_t count = block_size(type, values, words);
-  if (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0) {
-    throw std::invalid_argument("words that bypass the caches must start at a multiple of 64 bytes");
-  }
-  const uint32_t sum = with_type(type, [&](auto value) {
-    return kernels::quantize(as<decltype(value)>(values), count, shift, words.data(), streaming);
-  });
-  kernels::fence_streaming_stores();
-  return sum;
+  return with_type(
+      type, [&](auto value) { return kernels::quantize(as<decltype(value)>(values), count, shift, words.data()); });
 }
 
 uint32_t dequantize(Type type, const ConstBytes& words, int shift, float divisor, const Bytes& values) {
@@ -184,17 +178,12 @@ kernels::Rounding rounding_of(const Counter& counter) {
 }
 
 uint32_t quantize_lanes(Type type, const ConstBytes& values, int lane_bits, int shift, int32_t levels,
-                        const Bytes& words, const Counter& counter, bool streaming) {
+                        const Bytes& words, const Counter& counter) {
   const size_t count = lanes_size(type, values, words, lane_bits);
-  if (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0) {
-    throw std::invalid_argument("words that bypass the caches must start at a multiple of 64 bytes");
-  }
-  const uint32_t sum = with_type(type, [&](auto value) {
+  return with_type(type, [&](auto value) {
     return kernels::quantize_lanes(as<decltype(value)>(values), count, lane_bits, shift, levels, rounding_of(counter),
-                                   words.data(), streaming);
+                                   words.data());
   });
-  kernels::fence_streaming_stores();
-  return sum;
 }
 
 uint32_t dequantize_lanes(Type type, const ConstBytes& words, int lane_bits, int shift, int32_t divisor,
@@ -229,7 +218,7 @@ void define_lanes(nb::module_& module) {
   module.def("levels_for", &kernels::levels_for, nb::arg("lane_bits"), nb::arg("ranks"));
   module.def(
       "quantize_lanes", &quantize_lanes, nb::arg("dtype"), nb::arg("values"), nb::arg("lane_bits"), nb::arg("shift"),
-      nb::arg("levels"), nb::arg("words"), nb::arg("counter") = nb::none(), nb::arg("streaming") = false,
+      nb::arg("levels"), nb::arg("words"), nb::arg("counter") = nb::none(),
       "Quantize a block to narrow lanes. With a `counter` (seed, call, rank, element) it rounds stochastically.");
   module.def("dequantize_lanes", &dequantize_lanes, nb::arg("dtype"), nb::arg("words"), nb::arg("lane_bits"),
              nb::arg("shift"), nb::arg("divisor"), nb::arg("values"));
@@ -281,7 +270,7 @@ void define_codes(nb::module_& module) {
 
 // Runs a kernel over `count` values in blocks of `block`, as a rank does. The scale is arbitrary.
 template <typename Value>
-void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
+void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block) {
   constexpr int kShift = 20;
   for (size_t first = 0; first < count; first += block) {
     const size_t size = std::min(block, count - first);
@@ -290,11 +279,11 @@ void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count
     if (kernel == "block_exponent") {
       kernels::block_exponent(part, size);
     } else if (kernel == "quantize") {
-      kernels::quantize(part, size, kShift, of_words, streaming, first + 2 * block <= count ? part + block : nullptr);
+      kernels::quantize(part, size, kShift, of_words, first + 2 * block <= count ? part + block : nullptr);
     } else if (kernel == "dequantize") {
       kernels::dequantize(of_words, size, kShift, 1.0F, part);
     } else if (kernel == "pack") {
-      kernels::pack(reinterpret_cast<const uint8_t*>(part), size, of_words, streaming);
+      kernels::pack(reinterpret_cast<const uint8_t*>(part), size, of_words);
     } else if (kernel == "unpack") {
       kernels::unpack(of_words, size, reinterpret_cast<uint8_t*>(part));
     } else if (kernel == "weigh") {
@@ -329,7 +318,7 @@ std::optional<LaneKernel> lane_kernel(const std::string& name) {
 
 // Does the same as pass() in narrow lanes; a block has `block` words. The words take a part of their array.
 template <typename Value>
-void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
+void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t count, size_t block) {
   constexpr int32_t kLevels = 31;
   const size_t elements = block * kernels::lanes_per_word(kernel.lane_bits);
   for (size_t first = 0; first < count; first += elements) {
@@ -341,7 +330,7 @@ void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t 
       const bool stochastic = kernel.function == "quantize_lanes stochastic";
       const kernels::Rounding rounding = stochastic ? kernels::Rounding(1, first) : kernels::Rounding();
       const Value* const next = first + 2 * elements <= count ? values + first + elements : nullptr;
-      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, streaming, next);
+      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, next);
     }
   }
 }
@@ -393,8 +382,7 @@ void pass_codes(const CodeKernel& kernel, const Value* values, uint8_t* words, s
 }
 
 // Does the same as pass() for int64: one word of each value, or with "join_limbs N" values of N words.
-void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size_t count, size_t block,
-                bool streaming) {
+void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size_t count, size_t block) {
   constexpr int kLimbBits = 30;
   const std::vector<uint32_t> lower(2 * block);
   for (size_t first = 0; first < count; first += block) {
@@ -402,7 +390,7 @@ void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size
     if (kernel == "bits_of_largest") {
       kernels::bits_of_largest(values + first, size);
     } else if (kernel == "pack_limb") {
-      kernels::pack_limb(values + first, size, 0, kLimbBits, words + 4 * first, streaming);
+      kernels::pack_limb(values + first, size, 0, kLimbBits, words + 4 * first);
     } else {
       const int lower_limbs = kernel.back() - '1';
       kernels::join_limbs(words + 4 * first, size, lower.data(), lower_limbs, kLimbBits, values + first);
@@ -431,41 +419,36 @@ bool is_offered(const std::string& kernel, Type type) {
 }
 
 void run_with_instructions_in_use(const std::string& kernel, Type type, const Bytes& values, uint8_t* words,
-                                  size_t count, size_t block, bool streaming) {
+                                  size_t count, size_t block) {
   const std::optional<LaneKernel> of_lanes = lane_kernel(kernel);
   const std::optional<CodeKernel> of_codes = code_kernel(kernel);
   if (type == Type::int64) {
-    pass_limbs(kernel, as<int64_t>(values), words, count, block, streaming);
+    pass_limbs(kernel, as<int64_t>(values), words, count, block);
   } else if (of_lanes && of_lanes->of_integers()) {
     with_integer(type,
                  [&](auto value) { pass_integer_lanes(*of_lanes, as<decltype(value)>(values), words, count, block); });
   } else {
     with_type(type, [&](auto value) {
-      if (of_lanes) {
-        return pass_lanes(*of_lanes, as<decltype(value)>(values), words, count, block, streaming);
-      }
+      if (of_lanes) return pass_lanes(*of_lanes, as<decltype(value)>(values), words, count, block);
       if (of_codes) return pass_codes(*of_codes, as<decltype(value)>(values), words, count, block);
-      pass(kernel, as<decltype(value)>(values), words, count, block, streaming);
+      pass(kernel, as<decltype(value)>(values), words, count, block);
     });
   }
 }
 
 void run(const std::string& kernel, Type type, kernels::Instructions instructions, const Bytes& values,
-         const Bytes& words, size_t block, bool streaming) {
+         const Bytes& words, size_t block) {
   const size_t count = checked_count(type, values, words, SIZE_MAX);
   if (!is_offered(kernel, type)) {
     throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
   }
-  if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
-      (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0)) {
-    throw std::invalid_argument("a block must have 1 to " + std::to_string(wire::protocol::max_values) +
-                                " values; words that bypass the caches must start at multiples of 64 bytes");
+  if (block == 0 || block > wire::protocol::max_values) {
+    throw std::invalid_argument("a block must have 1 to " + std::to_string(wire::protocol::max_values) + " values");
   }
   const nb::gil_scoped_release release;
   const kernels::Instructions before = kernels::instructions_in_use();
   kernels::use_instructions(instructions);
-  run_with_instructions_in_use(kernel, type, values, words.data(), count, block, streaming);
-  kernels::fence_streaming_stores();
+  run_with_instructions_in_use(kernel, type, values, words.data(), count, block);
   kernels::use_instructions(before);
 }
 
@@ -492,18 +475,17 @@ void define_kernels(nb::module_ module) {
   module.def("cpu_has", &kernels::cpu_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
   module.def("block_exponent", &block_exponent, nb::arg("dtype"), nb::arg("values"));
-  module.def("quantize", &quantize, nb::arg("dtype"), nb::arg("values"), nb::arg("shift"), nb::arg("words"),
-             nb::arg("streaming") = false);
+  module.def("quantize", &quantize, nb::arg("dtype"), nb::arg("values"), nb::arg("shift"), nb::arg("words"));
   module.def("dequantize", &dequantize, nb::arg("dtype"), nb::arg("words"), nb::arg("shift"), nb::arg("divisor"),
              nb::arg("values"));
   module.def("widen", &widen_all, nb::arg("dtype"), nb::arg("values"), nb::arg("floats"));
   module.def("narrow", &narrow_all, nb::arg("dtype"), nb::arg("floats"), nb::arg("values"));
   module.def(
       "pack",
-      [](const ConstBytes& values, const Bytes& words, bool streaming) {
-        return kernels::pack(values.data(), block_size(Type::int32, values, words), words.data(), streaming);
+      [](const ConstBytes& values, const Bytes& words) {
+        return kernels::pack(values.data(), block_size(Type::int32, values, words), words.data());
       },
-      nb::arg("values"), nb::arg("words"), nb::arg("streaming") = false);
+      nb::arg("values"), nb::arg("words"));
   module.def(
       "unpack",
       [](const ConstBytes& words, const Bytes& values) {
@@ -523,7 +505,7 @@ void define_kernels(nb::module_ module) {
   define_codes(module);
   module.def(
       "run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"), nb::arg("words"),
-      nb::arg("block"), nb::arg("streaming") = false,
+      nb::arg("block"),
       "Run a kernel once over whole arrays, in blocks.\n\n"
       "`kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, "
       "which are\nfloat32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or "

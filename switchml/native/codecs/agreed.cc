@@ -23,7 +23,6 @@ Arrays arrays_of(uint64_t blocks) {
 channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets) {
   channel::Geometry of_blocks = of_packets;
   of_blocks.values = kWords;
-  of_blocks.streaming = 0;  // the words are read again, for their weighed sum
   return of_blocks;
 }
 

@@ -33,8 +33,7 @@ BlockFloat<Value>::BlockFloat(const Arrays& arrays, bool average, const channel:
       averages_(average),
       divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
       headroom_(headroom_for(geometry.world_size)),
-      slots_(geometry.slots),
-      streaming_(geometry.streaming != 0) {}
+      slots_(geometry.slots) {}
 
 template <typename Value>
 uint16_t BlockFloat<Value>::exponent_of(uint64_t chunk) const {
@@ -149,7 +148,7 @@ const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
 
 template <typename Value>
 uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
-  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next_of(chunk), any_order());
+  return kernels::quantize(values, count, shift_of(chunk), words, next_of(chunk), any_order());
 }
 
 template <typename Value>

@@ -42,7 +42,6 @@ class BlockFloat : public BlockCodec {
   // Returns the values of the chunk that should be prefetched while this one is written, or null if the call has no
   // such full chunk.
   const Value* next_of(const Chunk& chunk) const;
-  bool streaming() const { return streaming_; }
   float divisor() const { return divisor_; }
   // Replaces averages that have been rounded up beyond the largest finite number by that number.
   void keep_finite(const Chunk& chunk, uint32_t count, Value* values) const;
@@ -58,7 +57,6 @@ class BlockFloat : public BlockCodec {
   float divisor_;
   int headroom_;  // additional bits that the sum over all ranks needs
   uint32_t slots_;
-  bool streaming_;
 };
 
 extern template class BlockFloat<float>;

@@ -22,15 +22,15 @@ void divide(float* values, size_t count, float divisor) {
 }
 
 template <typename Value>
-void write_words(const Value* values, size_t count, uint8_t* words, bool streaming) {
+void write_words(const Value* values, size_t count, uint8_t* words) {
   if constexpr (std::is_same_v<Value, float>) {
-    kernels::pack(bytes_of(values), count, words, streaming);
+    kernels::pack(bytes_of(values), count, words);
   } else {
     alignas(64) std::array<float, kPart> floats;
     for (size_t first = 0; first < count; first += kPart) {
       const size_t part = std::min(kPart, count - first);
       kernels::widen(values + first, part, floats.data());
-      kernels::pack(bytes_of(floats.data()), part, words + first * sizeof(float), streaming);
+      kernels::pack(bytes_of(floats.data()), part, words + first * sizeof(float));
     }
   }
 }
@@ -54,9 +54,7 @@ void read_words(const uint8_t* words, size_t count, float divisor, Value* values
 
 template <typename Value>
 FloatWords<Value>::FloatWords(const Arrays& arrays, bool average, const channel::Geometry& geometry)
-    : Codec(arrays, kWordBits, geometry),
-      divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
-      streaming_(geometry.streaming != 0) {}
+    : Codec(arrays, kWordBits, geometry), divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F) {}
 
 template <typename Value>
 Contribution FloatWords<Value>::encode(const Chunk& chunk, uint8_t* words) const {
@@ -66,7 +64,7 @@ Contribution FloatWords<Value>::encode(const Chunk& chunk, uint8_t* words) const
   made.expects_words = true;
   made.reader = reader_of(chunk);
   made.format = wire::Format::float32;
-  write_words(input_of<Value>(place), place.count, words, streaming_);
+  write_words(input_of<Value>(place), place.count, words);
   clear_from(made.count, words);
   return made;
 }

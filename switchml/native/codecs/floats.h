@@ -21,7 +21,6 @@ class FloatWords final : public Codec {
 
  private:
   float divisor_;
-  bool streaming_;
 };
 
 extern template class FloatWords<float>;

@@ -23,7 +23,7 @@ uint32_t NarrowFloat<Value>::quantize(const Chunk& chunk, const Value* values, u
   const kernels::Rounding rounding =
       lanes_.stochastic ? kernels::Rounding(key_, this->place_of(chunk.number).first) : kernels::Rounding();
   return kernels::quantize_lanes(values, count, static_cast<int>(lanes_.bits), kExponentOfOne - chunk.scaled_by,
-                                 levels_, rounding, words, this->streaming(), this->next_of(chunk));
+                                 levels_, rounding, words, this->next_of(chunk));
 }
 
 template <typename Value>
@@ -45,8 +45,7 @@ Contribution NarrowIntegers<Integer>::encode(const Chunk& chunk, uint8_t* words)
   made.count = static_cast<uint16_t>(words_of(place));
   made.expects_words = true;
   made.reader = reader_of(chunk);
-  made.weighed =
-      kernels::pack_lanes(input_of<Integer>(place), place.count, static_cast<int>(lane_bits()), words, streaming_);
+  made.weighed = kernels::pack_lanes(input_of<Integer>(place), place.count, static_cast<int>(lane_bits()), words);
   clear_from(made.count, words);
   return made;
 }

@@ -43,15 +43,12 @@ template <typename Integer>
 class NarrowIntegers final : public BlockCodec {
  public:
   NarrowIntegers(const Arrays& arrays, uint32_t lane_bits, const channel::Geometry& geometry)
-      : BlockCodec(arrays, lane_bits, geometry), streaming_(geometry.streaming != 0) {}
+      : BlockCodec(arrays, lane_bits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { this->template prefetch_output_of<Integer>(this->place_of(block)); }
-
- private:
-  bool streaming_;
 };
 
 extern template class NarrowIntegers<kernels::Boolean>;

@@ -8,9 +8,7 @@ namespace switchml::client {
 static_assert(2 * (Codec::kWordBits - bits_for(wire::protocol::max_world)) + Codec::kWordBits >= 64);
 
 LongIntegers::LongIntegers(const Arrays& arrays, const channel::Geometry& geometry)
-    : Codec(arrays, kWordBits, geometry),
-      limb_bits_(static_cast<int>(kWordBits) - bits_for(geometry.world_size)),
-      streaming_(geometry.streaming != 0) {}
+    : Codec(arrays, kWordBits, geometry), limb_bits_(static_cast<int>(kWordBits) - bits_for(geometry.world_size)) {}
 
 uint16_t LongIntegers::exponent_of(uint64_t chunk) const {
   const Place place = place_of(chunk);
@@ -44,7 +42,7 @@ Contribution LongIntegers::encode(const Chunk& chunk, uint8_t* words) const {
   const int limb = limbs_known(chunk, place);
   const bool highest = limb == lower_limbs(chunk);
   const uint32_t weighed = kernels::pack_limb(input_of<int64_t>(place), count, limb * limb_bits_,
-                                              highest ? static_cast<int>(kWordBits) : limb_bits_, words, streaming_);
+                                              highest ? static_cast<int>(kWordBits) : limb_bits_, words);
   clear_from(count, words);
   const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
   return {static_cast<uint16_t>(count), true, scale, highest, 0, weighed, {}, reader_of(chunk)};

@@ -39,7 +39,6 @@ class LongIntegers final : public Codec {
   }
 
   int limb_bits_;
-  bool streaming_;
 };
 
 }  // namespace switchml::client

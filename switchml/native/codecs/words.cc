@@ -14,8 +14,7 @@ Contribution Integers::encode(const Chunk& chunk, uint8_t* words) const {
   made.count = static_cast<uint16_t>(place.count);
   made.expects_words = true;
   made.reader = reader_of(chunk);
-  made.weighed =
-      kernels::pack(reinterpret_cast<const uint8_t*>(input_of<int32_t>(place)), made.count, words, streaming_);
+  made.weighed = kernels::pack(reinterpret_cast<const uint8_t*>(input_of<int32_t>(place)), made.count, words);
   clear_from(made.count, words);
   return made;
 }
@@ -49,7 +48,7 @@ Contribution Bytes::encode(const Chunk& chunk, uint8_t* words) const {
   }
   const uint32_t whole = place.count / kWordBytes;
   const uint32_t rest = place.count % kWordBytes;
-  made.weighed = kernels::pack(bytes, whole, words, streaming_);
+  made.weighed = kernels::pack(bytes, whole, words);
   clear_from(whole, words);
   if (rest != 0) {
     uint32_t last = 0;

@@ -18,16 +18,12 @@ class NoValues final : public Codec {
 // int32: sums modulo 2^32.
 class Integers final : public BlockCodec {
  public:
-  Integers(const Arrays& arrays, const channel::Geometry& geometry)
-      : BlockCodec(arrays, kWordBits, geometry), streaming_(geometry.streaming != 0) {}
+  Integers(const Arrays& arrays, const channel::Geometry& geometry) : BlockCodec(arrays, kWordBits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { prefetch_output_of<int32_t>(place_of(block)); }
-
- private:
-  bool streaming_;
 };
 
 // The bytes of one rank in each chunk, unchanged: of the owner of the chunk's part, or of the rank that `contributes`
@@ -37,8 +33,7 @@ class Bytes final : public Codec {
   Bytes(const Arrays& arrays, bool contributes, const channel::Geometry& geometry)
       : Codec(arrays, kByteBits, geometry),
         contributes_(contributes),
-        optional_values_(geometry.optional_values != 0),
-        streaming_(geometry.streaming != 0) {}
+        optional_values_(geometry.optional_values != 0) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
@@ -48,7 +43,6 @@ class Bytes final : public Codec {
 
   bool contributes_;
   bool optional_values_;
-  bool streaming_;
 };
 
 }  // namespace switchml::client

@@ -23,8 +23,10 @@ Fit = Literal["exponential", "pareto", "gamma"]
 _FITS: Final = ("exponential", "pareto", "gamma")
 _FIRST_DENSITY: Final = 0.25  # of the first of several stages
 _CALLS: Final = 5  # between two changes of the number of stages
-_SELECTED: Final = 1500  # of a sample; chance then moves the number of all selected elements by 1 to 3 %
+_SELECTED: Final = 1500  # of a sample, at least; chance then moves the number of all selected elements by 1 to 3 %
+_SAMPLE: Final = 300_000  # elements at least, so that it moves those of 1 % and more of all elements by 1 to 2 %
 _BAND: Final = 0.2  # of the mean ratio of selected to wanted elements, around 1
+_MOST_CORRECTION: Final = 2.0  # of the share of the last stage; a fit inside of the band needs less
 
 
 class HardThreshold(ThresholdV):
@@ -58,6 +60,7 @@ class _Stages:
         calls: since the last change.
         ratios: the sum of their ratios of selected to wanted elements.
         error: magnitude of the logarithm of the mean ratio before the last change; infinite before the first one.
+        correction: factor of the share of the last stage; 1 since a change until a mean ratio is inside of the band.
 
     """
 
@@ -66,9 +69,13 @@ class _Stages:
     calls: int = 0
     ratios: float = 0.0
     error: float = math.inf
+    correction: float = 1.0
 
     def adapt(self, ratio: float, most: int) -> None:
-        """Count a call; change the number of stages if the mean ratio of the last ones was out of the band."""
+        """Count a call; after some, change the stages if their mean ratio was out of the band, or correct the last one.
+
+        The first correction is by the whole mean ratio, later ones by its square root, so that chance is averaged out.
+        """
         self.calls += 1
         self.ratios += ratio
         if self.calls < _CALLS:
@@ -77,11 +84,14 @@ class _Stages:
         self.calls, self.ratios = 0, 0.0
         if abs(mean - 1) <= _BAND:
             self.error = math.inf
+            corrected = self.correction / (mean if self.correction == 1 else math.sqrt(mean))
+            self.correction = min(max(corrected, 1 / _MOST_CORRECTION), _MOST_CORRECTION)
             return
         error = abs(math.log(mean)) if mean > 0 else math.inf
         if error > self.error or not 1 <= self.count + self.step <= most:
             self.step = -self.step
         self.error = error
+        self.correction = 1.0
         self.count = min(max(self.count + self.step, 1), most)
 
 
@@ -90,16 +100,17 @@ class Sidco(Compressor):
 
     One stage fits all magnitudes. Several stages fit the tail: each one those that the stage before has selected. With
     "adaptive" stages their number changes by one after five calls in which the number of selected elements was more
-    than 20 % off. The direction of change turns around when it got worse, or at the end of the range; with the rule
-    that was published, distributions with heavy tails stay at one stage. Elements that are 0 are left out of the fits.
-    Large gradients are fitted by a sample, of which about 1,500 elements are selected; if most of the sample is 0, by
-    all elements.
+    than 20 % off, as published. Two things are not published. The direction of change turns around when it got worse,
+    or at the end of the range; with the published rule, distributions with heavy tails stay at one stage. And after
+    five calls that were less than 20 % off, their mean ratio corrects the share of the last stage. Elements that are 0
+    are left out of the fits. Large gradients are fitted by a sample: of 300,000 elements, or of more, so that about
+    1,500 are selected; if most of the sample is 0, by all elements.
 
     Args:
         density: the share of elements that should be sent.
         fit: "exponential"; "pareto" (generalized, by its moments); or "gamma" for the first stage and "pareto" for the
             others, which needs scipy.
-        stages: "adaptive", or their number.
+        stages: "adaptive", or their number, which is then neither changed nor corrected.
 
     """
 
@@ -129,16 +140,16 @@ class Sidco(Compressor):
 
     def selected(self, gradient: Tensor, name: str) -> Tensor:
         """Return which elements of the parameter are chosen."""
-        adaptive = self._of.setdefault(name, _Stages())
-        count = adaptive.count if self.stages == "adaptive" else int(self.stages)
-        elements, fitted = _nonzero(sample_of(gradient, math.ceil(_SELECTED / self.density)))
+        fixed = self.stages != "adaptive"
+        stages = _Stages(int(self.stages)) if fixed else self._of.setdefault(name, _Stages())
+        elements, fitted = _nonzero(sample_of(gradient, max(_SAMPLE, math.ceil(_SELECTED / self.density))))
         if 2 * len(fitted) < elements < len(gradient):
             elements, fitted = _nonzero(gradient)
-        threshold = fitted_threshold(fitted, self.density, elements, self.fit, count)
+        threshold = fitted_threshold(fitted, self.density, elements, self.fit, stages.count, stages.correction)
         chosen = beyond(gradient, threshold)
         if threshold < math.inf and self.density < 1:
             ratio = count_of(chosen) / kept_elements(self.density, len(gradient))
-            adaptive.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
+            stages.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
         return chosen
 
     def state_dict(self) -> dict[str, Any]:
@@ -184,7 +195,9 @@ def _nonzero(values: Tensor) -> tuple[int, Tensor]:
     return len(magnitudes), magnitudes
 
 
-def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit, stages: int) -> float:
+def fitted_threshold(
+    magnitudes: Tensor, density: float, elements: int, fit: Fit, stages: int, correction: float = 1.0
+) -> float:
     """Return a threshold above which about `density` of all elements are.
 
     Args:
@@ -193,6 +206,7 @@ def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit
         elements: the number of elements, also those that are 0.
         fit: the distribution.
         stages: the number of fits.
+        correction: factor of the share that the last stage selects.
 
     """
     if not len(magnitudes):
@@ -200,16 +214,16 @@ def fitted_threshold(magnitudes: Tensor, density: float, elements: int, fit: Fit
     density = density * elements / len(magnitudes)
     if density >= 1:
         return 0.0
-    several = stages > 1 and density < _FIRST_DENSITY
-    share = _FIRST_DENSITY if several else density
-    threshold = _of_gamma(magnitudes, share) if fit == "gamma" else _of_tail(magnitudes, 0.0, share, fit)
-    if several:
-        share = (density / _FIRST_DENSITY) ** (1 / (stages - 1))
-        for _ in range(stages - 1):
-            magnitudes = values_at(magnitudes, magnitudes > threshold)
-            if len(magnitudes) < 2:
-                break
-            threshold = _of_tail(magnitudes, float(magnitudes.min()), share, fit)
+    shares = [density]
+    if stages > 1 and density < _FIRST_DENSITY:
+        shares = [_FIRST_DENSITY, *((stages - 1) * [(density / _FIRST_DENSITY) ** (1 / (stages - 1))])]
+    shares[-1] = min(shares[-1] * correction, 1.0)
+    threshold = _of_gamma(magnitudes, shares[0]) if fit == "gamma" else _of_tail(magnitudes, 0.0, shares[0], fit)
+    for share in shares[1:]:
+        magnitudes = values_at(magnitudes, magnitudes > threshold)
+        if len(magnitudes) < 2:
+            break
+        threshold = _of_tail(magnitudes, float(magnitudes.min()), share, fit)
     return threshold
 
 

@@ -156,7 +156,7 @@ class HostLeafWindow : public testing::Test, public PipelineHost {
   }
 
   UplinkPort* uplink_ = nullptr;
-  std::shared_ptr<ShmJob> job_ = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
+  std::shared_ptr<ShmJob> job_ = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues});
 
  private:
   void add_rank(uint8_t rank) {

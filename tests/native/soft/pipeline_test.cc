@@ -157,7 +157,7 @@ TEST_F(PacketsInPipeline, DuplicatesAndStalePacketsDoNotChangeTheChunk) {
 TEST(SharedMemoryInPipeline, ResultsNameTheSmallestChunk) {
   auto owned = std::make_unique<SharedSlotStore>(kSlots, kValues);
   SharedSlotStore* slots = owned.get();
-  ShmJob job(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
+  ShmJob job(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues});
   SumQueue sums;
   std::vector<channel::SharedMemory> memory;
   std::array<SharedValues, kRanks> shared;

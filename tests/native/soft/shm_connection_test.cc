@@ -25,7 +25,7 @@ constexpr milliseconds kLongestHold{2};
 class Rank {
  public:
   Rank(uint16_t job, uint8_t priority, const std::shared_ptr<runtime::Precedence>& precedence)
-      : job_(std::make_shared<ShmJob>(ShmJobKey{job, kEpoch, 0, kRanks, kSlots, kValues}, false)),
+      : job_(std::make_shared<ShmJob>(ShmJobKey{job, kEpoch, 0, kRanks, kSlots, kValues})),
         connection_({job_->key(), 0, 0, kRanks, kAgent, 0, true, true, 0, priority}, job_,
                     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), {}, precedence),
         process_(connection_.memory().data(), kSlots, kValues) {}

@@ -199,7 +199,7 @@ struct Ranks {
   std::vector<channel::SharedMemory> memory;
   ShmJob job;
 
-  Ranks() : job(ShmJobKey{1, 1, kSlotBase, kRanks, kSlots, kValues}, false) {
+  Ranks() : job(ShmJobKey{1, 1, kSlotBase, kRanks, kSlots, kValues}) {
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       memory.emplace_back("test-rank", channel::Channel::bytes(kSlots, kValues, true),
                           channel::SharedMemory::Others::may_read);

@@ -388,7 +388,7 @@ TEST(Flat, JobOfSixtyFourRanksHasNoParent) {
 TEST(HostLeaf, RanksThatShareMemoryAreSummedAndGetTheParentsResult) {
   auto owned = std::make_unique<SharedSlotStore>(kSlots, kValues);
   SharedSlotStore* slots = owned.get();
-  ShmJob job(ShmJobKey{kJob, kEpoch, 0, kRanks.size(), kSlots, kValues}, false);
+  ShmJob job(ShmJobKey{kJob, kEpoch, 0, kRanks.size(), kSlots, kValues});
   SumQueue sums;
   std::vector<channel::SharedMemory> memory;
   std::array<SharedValues, kRanks.size()> shared;

@@ -84,7 +84,7 @@ void add(const std::string& instructions, const Bytes& sums, const ConstBytes& v
 }
 
 void sum_buffers(const std::string& instructions, const std::vector<Bytes>& sources, const std::vector<Bytes>& others,
-                 size_t block, bool streaming, size_t kept) {
+                 size_t block, size_t kept) {
   std::vector<Bytes> buffers = sources;
   buffers.insert(buffers.end(), others.begin(), others.end());
   if (sources.empty() || buffers.size() > wire::protocol::max_workers + 1 || block == 0 || block % 16 != 0) {
@@ -102,9 +102,8 @@ void sum_buffers(const std::string& instructions, const std::vector<Bytes>& sour
   std::vector<uint8_t*> parts(buffers.size());
   for (size_t i = 0; i < count; i += block) {
     for (size_t buffer = 0; buffer < parts.size(); ++buffer) parts[buffer] = buffers[buffer].data() + 4 * i;
-    kernels::sum_buffers({parts.data(), parts.size(), sources.size(), kept}, std::min(block, count - i), streaming);
+    kernels::sum_buffers({parts.data(), parts.size(), sources.size(), kept}, std::min(block, count - i));
   }
-  kernels::fence_streaming_stores();
 }
 
 // Adds up what the slots of one packet would have: first all sources but the last `in_buffers` one after the other, and
@@ -148,7 +147,7 @@ void define_kernels(nb::module_ module) {
              "Add `values` to `sums`, in blocks of `block` words.");
   module.def(
       "sum_buffers", &sum_buffers, nb::arg("instructions"), nb::arg("sources"), nb::arg("others"), nb::arg("block"),
-      nb::arg("streaming") = false, nb::arg("kept") = 0,
+      nb::arg("kept") = 0,
       "Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks "
       "of `block` words.");
   module.def(

@@ -7,7 +7,6 @@
 #include "dataplane/softswitch/native/ports/frame_port.h"
 #include "dataplane/softswitch/native/ports/packet_port.h"
 #include "dataplane/softswitch/native/ports/udp_port.h"
-#include "dataplane/softswitch/native/runtime/store_choice.h"
 #include "native/runtime/cpus.h"
 
 namespace switchml::soft {
@@ -116,14 +115,12 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t threads
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
   if (threads == 0) threads = runtime::cpus().size();
-  const bool streaming = streaming_is_faster();
   PipelineHost* pipeline_host = this;
   auto made = std::make_unique<ShmPort>(port, pipeline_host, std::clamp<size_t>(threads, 1, ShmPort::kMostWorkers));
   ShmPort& added = *made;
   first().control([&](Pipeline&) {
     first().add_port_without_packets(std::move(made));
     shm_ports_.push_back(&added);
-    streaming_ = streaming;
   });
   if (runs_) added.start();
   listener->start();

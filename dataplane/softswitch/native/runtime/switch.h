@@ -128,7 +128,6 @@ class Switch : private ShmHost, private PipelineHost {
   std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
   runtime::TenantPrecedences precedences_;                   // of the jobs that share memory with the switch
-  bool streaming_ = false;                                   // stores of shm ports bypass the caches
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member, because listeners use all of the above
 };
 

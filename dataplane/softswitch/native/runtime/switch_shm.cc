@@ -53,16 +53,14 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const RankBinding& r
 ShmGrant Switch::bind(uint16_t port, const RankBinding& rank) {
   std::shared_ptr<ShmJob> job;
   const ShmPort* found = nullptr;
-  bool streaming = false;
   std::shared_ptr<runtime::Precedence> precedence;
   first().control([&](Pipeline&) {
     job = find_shm_job(port, rank);
     found = &shm_port_at(port);
-    streaming = streaming_;
     precedence = precedences_.of(rank.tenant);
   });
   const bool is_new = job == nullptr;
-  if (is_new) job = std::make_shared<ShmJob>(rank.job, streaming);
+  if (is_new) job = std::make_shared<ShmJob>(rank.job);
   const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   auto connection = std::make_unique<ShmConnection>(rank, job, doorbell, found->cpus_for(rank), std::move(precedence));

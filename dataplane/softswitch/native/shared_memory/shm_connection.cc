@@ -8,8 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "native/kernels/accumulate.h"
-
 namespace switchml::soft {
 namespace {
 
@@ -40,7 +38,6 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
                        rank.rank,
                        rank.job.world_size,
                        channel::Geometry::kInPlace,
-                       job_->streaming() ? 1U : 0U,
                        rank.optional_values ? 1U : 0U,
                        rank.owned_results ? 1U : 0U,
                        rank.formats,
@@ -146,7 +143,6 @@ bool ShmConnection::publish(bool nothing_left) {
       next_retransmission_ =
           has_nothing_in_flight() ? Clock::time_point::max() : Clock::now() + retransmission_timeout();
     }
-    kernels::fence_streaming_stores();
     shared.completed.store(completed_, std::memory_order_release);
   } else if (!nothing_left) {
     return false;

@@ -11,9 +11,8 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
          slots == other.slots && values == other.values;
 }
 
-ShmJob::ShmJob(const ShmJobKey& key, bool streaming)
+ShmJob::ShmJob(const ShmJobKey& key)
     : key_(key),
-      streaming_(streaming),
       stride_(channel::Channel::payload_stride(key.values)),
       uplink_(key.slots, wire::protocol::header_bytes + uint64_t{key.values} * sizeof(uint32_t)),
       results_(2 * size_t{key.slots}) {}

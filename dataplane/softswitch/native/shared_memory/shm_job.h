@@ -35,11 +35,9 @@ class ShmJob {
     uint64_t ranks = 0;  // those whose contribution buffer holds it
   };
 
-  // `streaming`: stores bypass the caches.
-  ShmJob(const ShmJobKey& key, bool streaming);
+  explicit ShmJob(const ShmJobKey& key);
 
   const ShmJobKey& key() const { return key_; }
-  bool streaming() const { return streaming_; }
   // The contributions to the parent, if this switch is below another one.
   Uplink& uplink() { return uplink_; }
   // Returns whether the job uses a slot. `pool_index` counts the slots of the switch, as in the header.
@@ -68,7 +66,6 @@ class ShmJob {
 
  private:
   ShmJobKey key_;
-  bool streaming_;
   size_t stride_;
   uint8_t slowest_ = 0;
   Uplink uplink_;

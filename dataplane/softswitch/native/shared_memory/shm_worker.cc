@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
-#include "native/kernels/accumulate.h"
 #include "native/runtime/cpus.h"
 #include "native/runtime/stopwatch.h"
 
@@ -114,7 +113,6 @@ bool ShmWorker::turn() {
   if (!tasks_.empty()) {
     const runtime::Stopwatch summing;
     for (const SumTask& task : tasks_) task.run();
-    kernels::fence_streaming_stores();
     const uint64_t each = summing.nanoseconds() / tasks_.size();
     for (const SumTask& task : tasks_) task.job->count_summing(each);
   }

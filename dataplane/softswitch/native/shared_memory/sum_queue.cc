@@ -35,7 +35,7 @@ void SumTask::run() const {
     return kernels::sum_float_buffers({buffers.data(), count, source_count, kept}, values,
                                       adds_memory ? &*floats : nullptr);
   }
-  kernels::sum_buffers({buffers.data(), count, source_count, kept}, values, job->streaming());
+  kernels::sum_buffers({buffers.data(), count, source_count, kept}, values);
 }
 
 void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
@@ -49,7 +49,6 @@ void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
 
 void SumQueue::run_all(std::vector<SumTask>* made) {
   for (const SumTask& task : waiting_) task.run();
-  kernels::fence_streaming_stores();
   running_ += waiting_.size();
   made->insert(made->end(), waiting_.begin(), waiting_.end());
   waiting_.clear();
