@@ -30,6 +30,7 @@ __all__ = [
     "TRANSPORTS",
     "densities",
     "durations",
+    "factors",
     "method_arguments",
     "methods",
     "names",
@@ -165,6 +166,23 @@ def shares(text: str) -> list[float]:
 def densities(text: str) -> list[float]:
     """Return the shares of blocks with values of "0.001,1%,1". Raises ValueError for one outside 0..1."""
     return _each(text, share)
+
+
+def factors(text: str) -> list[float]:
+    """Return the factors of "0.5,1,3". Raises ValueError for one that is not a positive number."""
+
+    def positive(word: str) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise ValueError(
+                f"{word!r} is not a factor of the learning rate; write a positive number, such as 0.5 or 3"
+            )
+        return value
+
+    return _each(text, positive)
 
 
 def packet_values(text: str) -> list[int]:

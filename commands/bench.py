@@ -151,6 +151,7 @@ _SIZES: Final = Parsed("sizes", options.sizes)
 _SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "size"))
 _METHODS: Final = Parsed("methods", options.methods)
 _POLICIES: Final = Parsed("policies", options.policies)
+_FACTORS: Final = Parsed("factors", options.factors)
 _TASKS: Final = Parsed("tasks", lambda text: options.names(text, options.TRAININGS))
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
@@ -686,6 +687,14 @@ Examples:
     " library; '' for none.",
 )
 @_count("--training-steps", high=1_000_000, default=300, help_text="Steps of each training.")
+@click.option(
+    "--learning-rates",
+    type=_FACTORS,
+    default="1",
+    show_default=True,
+    metavar="FACTOR,...",
+    help="Factors of the learning rate. Each method, also none, trains with each of them; its best accuracy counts.",
+)
 @_torch_python
 @click.pass_obj
 def bench_compression(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:

@@ -23,6 +23,8 @@ class Task(ABC):
     """A model, its data and its optimizer. Every rank has other batches, and all ranks the same model."""
 
     model: nn.Module
+    sign_factor: float = 0.003
+    """Factor of the learning rate with methods whose results are 1 and -1, whatever the gradient is."""
 
     @abstractmethod
     def loss(self, model: nn.Module, rank: int, size: int, step: int) -> Tensor:
@@ -111,6 +113,8 @@ class _Transformer(nn.Module):  # type: ignore[misc]
 class Characters(Task):
     """The sources of Python's standard library; a small transformer predicts each next character."""
 
+    sign_factor = 1.0  # AdamW divides by the size of the gradients
+
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
         self.model = _Transformer()
@@ -124,9 +128,9 @@ class Characters(Task):
         text, following = self._pieces(self._training, 8, 1000 * self._seed + size * step + rank)
         return nn.functional.cross_entropy(model(text).flatten(0, 1), following.flatten())
 
-    def optimizer(self, _factor: float, _momentum: float) -> torch.optim.Optimizer:
+    def optimizer(self, factor: float, _momentum: float) -> torch.optim.Optimizer:
         """Return AdamW, with which transformers are trained."""
-        return torch.optim.AdamW(self.model.parameters(), lr=3e-3)
+        return torch.optim.AdamW(self.model.parameters(), lr=3e-3 * factor)
 
     def accuracy(self) -> float:
         """Return the share of the next characters that were found in pieces of the test text."""

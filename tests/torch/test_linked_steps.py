@@ -38,8 +38,14 @@ def test_compression_of_two_workers() -> None:
         ctl = Ctl(Path(base) / "run")
         small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
         small += ["--methods", "wire:bits=8,shared_topk:density=0.01", "--training-steps", "4"]
+        small += ["--learning-rates", "1,0.5"]
         result = ctl.json("bench", "compression", *small, "--torch-python", sys.executable, timeout=180)
     rows = {row["method"]: row for row in result["rows"]}
+    trained = [
+        (sample["method"], sample["found"]["task"], sample["found"]["curve"])
+        for sample in result["samples"]
+        if sample["kind"] == "train"
+    ]
     assert list(rows) == ["gloo", "none", "wire:bits=8", "shared_topk:density=0.01"]
     assert rows["gloo"]["bits"] is None
     assert rows["none"]["bits"] == pytest.approx(32, rel=0.01)
@@ -53,6 +59,9 @@ def test_compression_of_two_workers() -> None:
     for name in ("none", "wire:bits=8", "shared_topk:density=0.01"):
         assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
         assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])
+        curves = [curve for method, task, curve in trained if (method, task) == (name, "text")]
+        assert len(curves) == 2
+        assert curves[0] != curves[1]
 
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
