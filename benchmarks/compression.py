@@ -41,7 +41,7 @@ _SEED: Final = 1
 class Options:
     """Options: gradients of `elements`, `steps` of a turn, and `training_steps` of each training of `tasks`.
 
-    Each method trains with the learning rate of the task times each of `learning_rates`.
+    Each method trains with the learning rate of the task times each of `learning_rates`, and each of the `momenta`.
     """
 
     methods: list[str]
@@ -55,6 +55,7 @@ class Options:
     tasks: list[str]
     training_steps: int
     learning_rates: list[float]
+    momenta: list[float]
     torch_python: str
 
 
@@ -89,12 +90,13 @@ class StepRow:
 class Accuracy:
     """The accuracy after all steps, and when the bytes were `_BUDGET` of those without compression, after `steps`.
 
-    It is that of the training with the best learning rate: `learning_rate` times that of the task. `steps` is 0 if
-    the first point of the curve took more bytes.
+    It is that of the best training, with `learning_rate` times the learning rate of the task, and `momentum`. `steps`
+    is 0 if the first point of the curve took more bytes.
     """
 
     task: str
     learning_rate: float
+    momentum: float
     final: float
     at_budget: float | None
     steps: int
@@ -123,7 +125,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     version = torch_version(options.torch_python, _RANK)
     methods = list(dict.fromkeys([_PEER, _BASE, *options.methods]))
     trained = [method for method in methods if method != _PEER]
-    trainings = len(options.tasks) * len(trained) * len(options.learning_rates)
+    trainings = len(options.tasks) * len(trained) * len(options.learning_rates) * len(options.momenta)
     progress.expect(len(options.rates) * options.repetitions + trainings)
     with own_run_directory(run_dir) as (run_directory, directory):
         report(f"{options.workers} workers: starting hosts and a process group")
@@ -192,15 +194,16 @@ class _Measurement:
             self._progress.did(1)
 
     def train(self, methods: Sequence[str], task: str) -> None:
-        """Train with each method and learning rate from the same beginning. Raises RankFailed."""
-        steps = self._options.training_steps
-        for method, factor in itertools.product(methods, self._options.learning_rates):
+        """Train with each method, learning rate and momentum from the same beginning. Raises RankFailed."""
+        options = self._options
+        for method, factor, momentum in itertools.product(methods, options.learning_rates, options.momenta):
             self.states.append(machine_state.now())
-            answers = self._group.command(f"train {task} {method} {steps} {_SEED} {factor}")
+            answers = self._group.command(f"train {task} {method} {options.training_steps} {_SEED} {factor} {momentum}")
             _require_same(method, answers)
-            found = {"task": task, "learning_rate": factor} | answers[0]
+            found = answers[0] | {"task": task, "learning_rate": factor, "momentum": momentum}
             self.samples.append(Sample("train", method, found))
-            self._report(f"  {task}, {method}, learning rate x {factor:g}: accuracy {found['curve'][-1][2]:.3f}")
+            optimizer = f"learning rate x {factor:g}, momentum {momentum:g}"
+            self._report(f"  {task}, {method}, {optimizer}: accuracy {found['curve'][-1][2]:.3f}")
             self._progress.did(1)
 
     def _step(self, method: str, steps: int, warm_up: int) -> list[dict[str, Any]]:
@@ -286,6 +289,7 @@ def _accuracy(found: Mapping[str, Any], base: Sequence[Mapping[str, Any]]) -> Ac
     return Accuracy(
         task=found["task"],
         learning_rate=found["learning_rate"],
+        momentum=found["momentum"],
         final=final,
         at_budget=within[-1][2] if within else None,
         steps=int(within[-1][0]) if within else 0,

@@ -33,6 +33,7 @@ __all__ = [
     "factors",
     "method_arguments",
     "methods",
+    "momenta",
     "names",
     "packet_values",
     "policies",
@@ -183,6 +184,21 @@ def factors(text: str) -> list[float]:
         return value
 
     return _each(text, positive)
+
+
+def momenta(text: str) -> list[float]:
+    """Return the momenta of "0.9,0". Raises ValueError for one that is not at least 0 and below 1."""
+
+    def below_one(word: str) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < 1:
+            raise ValueError(f"{word!r} is not a momentum; write a number from 0 to below 1, such as 0.9")
+        return value
+
+    return _each(text, below_one)
 
 
 def packet_values(text: str) -> list[int]:

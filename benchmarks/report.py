@@ -499,6 +499,7 @@ def _accuracies(result: Result, task: str) -> Table:
             row["method"],
             f"{found['bits']:.2f}",
             f"{found['learning_rate']:g}",
+            f"{found['momentum']:g}",
             f"{found['final']:.1%}",
             f"{100 * (found['final'] - base):+.1f}",
             _optional(found["at_budget"], ".1%"),
@@ -506,7 +507,7 @@ def _accuracies(result: Result, task: str) -> Table:
         ]
         for row, found in trained
     ]
-    columns = ["method", "bits per element", "learning rate x", "accuracy", "points to none"]
+    columns = ["method", "bits per element", "learning rate x", "momentum", "accuracy", "points to none"]
     columns += ["at a tenth of the bytes", "after steps"]
     return Table(f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows)
 

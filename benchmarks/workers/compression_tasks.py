@@ -34,6 +34,10 @@ class Task(ABC):
         """Return a new optimizer, SGD unless the task has another one, with `factor` times its learning rate."""
         return torch.optim.SGD(self.model.parameters(), lr=0.1 * factor, momentum=momentum)
 
+    def schedule(self, optimizer: torch.optim.Optimizer, _steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return the schedule of the learning rate over a training of `steps`; constant unless overridden."""
+        return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
     def accuracy(self) -> float:
         """Return the share of right answers in the test data; 0 for a task without such data."""
         return 0.0
@@ -128,9 +132,13 @@ class Characters(Task):
         text, following = self._pieces(self._training, 8, 1000 * self._seed + size * step + rank)
         return nn.functional.cross_entropy(model(text).flatten(0, 1), following.flatten())
 
-    def optimizer(self, factor: float, _momentum: float) -> torch.optim.Optimizer:
-        """Return AdamW, with which transformers are trained."""
-        return torch.optim.AdamW(self.model.parameters(), lr=3e-3 * factor)
+    def optimizer(self, factor: float, momentum: float) -> torch.optim.Optimizer:
+        """Return AdamW, with which transformers are trained; its first beta is `momentum`."""
+        return torch.optim.AdamW(self.model.parameters(), lr=3e-3 * factor, betas=(momentum, 0.999))
+
+    def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return a decay along a cosine, as is usual for transformers."""
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     def accuracy(self) -> float:
         """Return the share of the next characters that were found in pieces of the test text."""

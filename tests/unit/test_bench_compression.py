@@ -26,7 +26,7 @@ def step(method: str, seconds: float, *, repetition: int = 0, sent: int | None =
 
 
 def training(method: str, curve: list[list[float]], factor: float = 1.0) -> Sample:
-    found = {"task": "digits", "learning_rate": factor, "curve": curve, "parameters": 100}
+    found = {"task": "digits", "learning_rate": factor, "momentum": 0.9, "curve": curve, "parameters": 100}
     return Sample("train", method, found)
 
 
@@ -42,7 +42,9 @@ def measured() -> results.Result:
         training("topk", [[1, 100, 0.2], [4, 400, 0.4], [10, 1000, 0.6]]),
         training("topk", [[1, 100, 0.2], [4, 400, 0.5], [10, 1000, 0.85]], 3.0),
     ]
-    chosen = compression.Options(["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], "python3")
+    chosen = compression.Options(
+        ["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], [0.9], "python3"
+    )
     return results.Result.of("compression", chosen, compression.summarize(samples), samples, (), {"gloo": "PyTorch"})
 
 
@@ -66,6 +68,16 @@ def test_factors() -> None:
 def test_other_text_is_not_a_factor(text: str) -> None:
     with pytest.raises(ValueError, match="is not a factor of the learning rate"):
         options.factors(text)
+
+
+def test_momenta() -> None:
+    assert options.momenta("0.9, 0,0.5") == [0.9, 0, 0.5]
+
+
+@pytest.mark.parametrize("text", ["", "1", "-0.1", "nan", "x"])
+def test_other_text_is_not_a_momentum(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a momentum"):
+        options.momenta(text)
 
 
 def test_rows(measured: results.Result) -> None:
@@ -98,7 +110,7 @@ def test_tables(measured: results.Result) -> None:
         ["8mbit", "topk", "1.500", "3.00", "3.00"],
         ["8mbit", "gloo", "6.000", "0.67", "1.00"],
     ]
-    assert accuracy.rows[1] == ["topk", "8.00", "3", "85.0%", "-5.0", "50.0%", "4"]
+    assert accuracy.rows[1] == ["topk", "8.00", "3", "0.9", "85.0%", "-5.0", "50.0%", "4"]
 
 
 def test_results_survive_a_file_and_are_drawn(measured: results.Result, tmp_path: Path) -> None:
