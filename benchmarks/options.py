@@ -171,34 +171,24 @@ def densities(text: str) -> list[float]:
 
 def factors(text: str) -> list[float]:
     """Return the factors of "0.5,1,3". Raises ValueError for one that is not a positive number."""
-
-    def positive(word: str) -> float:
-        try:
-            value = float(word)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise ValueError(
-                f"{word!r} is not a factor of the learning rate; write a positive number, such as 0.5 or 3"
-            )
-        return value
-
-    return _each(text, positive)
+    wanted = "a factor of the learning rate; write a positive number, such as 0.5 or 3"
+    return _each(text, lambda word: _number(word, lambda value: 0 < value < math.inf, wanted))
 
 
 def momenta(text: str) -> list[float]:
     """Return the momenta of "0.9,0". Raises ValueError for one that is not at least 0 and below 1."""
+    wanted = "a momentum; write a number from 0 to below 1, such as 0.9"
+    return _each(text, lambda word: _number(word, lambda value: 0 <= value < 1, wanted))
 
-    def below_one(word: str) -> float:
-        try:
-            value = float(word)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < 1:
-            raise ValueError(f"{word!r} is not a momentum; write a number from 0 to below 1, such as 0.9")
-        return value
 
-    return _each(text, below_one)
+def _number(word: str, fits: Callable[[float], bool], wanted: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not fits(value):
+        raise ValueError(f"{word!r} is not {wanted}")
+    return value
 
 
 def packet_values(text: str) -> list[int]:
