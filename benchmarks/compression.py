@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,10 @@ _SEED: Final = 1
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options: gradients of `elements`, `steps` of a turn, and `training_steps` of each training of `tasks`."""
+    """Options: gradients of `elements`, `steps` of a turn, and `training_steps` of each training of `tasks`.
+
+    Each method trains with the learning rate of the task times each of `learning_rates`, and each of the `momenta`.
+    """
 
     methods: list[str]
     elements: int
@@ -50,6 +54,8 @@ class Options:
     calls: int
     tasks: list[str]
     training_steps: int
+    learning_rates: list[float]
+    momenta: list[float]
     torch_python: str
 
 
@@ -84,10 +90,13 @@ class StepRow:
 class Accuracy:
     """The accuracy after all steps, and when the bytes were `_BUDGET` of those without compression, after `steps`.
 
-    `steps` is 0 if the first point of the curve took more bytes.
+    It is that of the best training, with `learning_rate` times the learning rate of the task, and `momentum`. `steps`
+    is 0 if the first point of the curve took more bytes.
     """
 
     task: str
+    learning_rate: float
+    momentum: float
     final: float
     at_budget: float | None
     steps: int
@@ -116,7 +125,8 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     version = torch_version(options.torch_python, _RANK)
     methods = list(dict.fromkeys([_PEER, _BASE, *options.methods]))
     trained = [method for method in methods if method != _PEER]
-    progress.expect(len(options.rates) * options.repetitions + len(options.tasks) * len(trained))
+    trainings = len(options.tasks) * len(trained) * len(options.learning_rates) * len(options.momenta)
+    progress.expect(len(options.rates) * options.repetitions + trainings)
     with own_run_directory(run_dir) as (run_directory, directory):
         report(f"{options.workers} workers: starting hosts and a process group")
         shapes = [Shape(rate, options.queue) for rate in options.rates]
@@ -184,14 +194,16 @@ class _Measurement:
             self._progress.did(1)
 
     def train(self, methods: Sequence[str], task: str) -> None:
-        """Train with each method from the same beginning. Raises RankFailed."""
-        for method in methods:
+        """Train with each method, learning rate and momentum from the same beginning. Raises RankFailed."""
+        options = self._options
+        for method, factor, momentum in itertools.product(methods, options.learning_rates, options.momenta):
             self.states.append(machine_state.now())
-            answers = self._group.command(f"train {task} {method} {self._options.training_steps} {_SEED}")
+            answers = self._group.command(f"train {task} {method} {options.training_steps} {_SEED} {factor} {momentum}")
             _require_same(method, answers)
-            found = {"task": task} | answers[0]
+            found = answers[0] | {"task": task, "learning_rate": factor, "momentum": momentum}
             self.samples.append(Sample("train", method, found))
-            self._report(f"  {task}, {method}: accuracy {found['curve'][-1][2]:.3f}")
+            optimizer = f"learning rate x {factor:g}, momentum {momentum:g}"
+            self._report(f"  {task}, {method}, {optimizer}: accuracy {found['curve'][-1][2]:.3f}")
             self._progress.did(1)
 
     def _step(self, method: str, steps: int, warm_up: int) -> list[dict[str, Any]]:
@@ -228,7 +240,7 @@ def _row(method: str, samples: Sequence[Sample]) -> Row:
         decompress=_median([second for found in own["compute"] for second in found["decompress"]]),
         bits=8 * sum(found["bytes"] for found in counted) / values if counted else None,
         steps=[_steps(rate, own["step"], others) for rate in dict.fromkeys(found["rate"] for found in own["step"])],
-        accuracies=[_accuracy(found, base) for found in own["train"]],
+        accuracies=[_accuracy(found, base) for found in _best(own["train"])],
     )
 
 
@@ -262,12 +274,22 @@ def _steps(rate: int, found: Sequence[Mapping[str, Any]], others: Sequence[Sampl
     )
 
 
+def _best(trainings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the training of each task with the highest accuracy at its end."""
+    return [
+        max((found for found in trainings if found["task"] == task), key=lambda found: found["curve"][-1][2])
+        for task in dict.fromkeys(found["task"] for found in trainings)
+    ]
+
+
 def _accuracy(found: Mapping[str, Any], base: Sequence[Mapping[str, Any]]) -> Accuracy:
     steps, sent, final = found["curve"][-1]
-    [of_base] = [training["curve"][-1][1] for training in base if training["task"] == found["task"]]
+    of_base = next(training["curve"][-1][1] for training in base if training["task"] == found["task"])
     within = [point for point in found["curve"] if point[1] <= _BUDGET * of_base]
     return Accuracy(
         task=found["task"],
+        learning_rate=found["learning_rate"],
+        momentum=found["momentum"],
         final=final,
         at_budget=within[-1][2] if within else None,
         steps=int(within[-1][0]) if within else 0,

@@ -30,8 +30,10 @@ __all__ = [
     "TRANSPORTS",
     "densities",
     "durations",
+    "factors",
     "method_arguments",
     "methods",
+    "momenta",
     "names",
     "packet_values",
     "policies",
@@ -165,6 +167,28 @@ def shares(text: str) -> list[float]:
 def densities(text: str) -> list[float]:
     """Return the shares of blocks with values of "0.001,1%,1". Raises ValueError for one outside 0..1."""
     return _each(text, share)
+
+
+def factors(text: str) -> list[float]:
+    """Return the factors of "0.5,1,3". Raises ValueError for one that is not a positive number."""
+    wanted = "a factor of the learning rate; write a positive number, such as 0.5 or 3"
+    return _each(text, lambda word: _number(word, lambda value: 0 < value < math.inf, wanted))
+
+
+def momenta(text: str) -> list[float]:
+    """Return the momenta of "0.9,0". Raises ValueError for one that is not at least 0 and below 1."""
+    wanted = "a momentum; write a number from 0 to below 1, such as 0.9"
+    return _each(text, lambda word: _number(word, lambda value: 0 <= value < 1, wanted))
+
+
+def _number(word: str, fits: Callable[[float], bool], wanted: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not fits(value):
+        raise ValueError(f"{word!r} is not {wanted}")
+    return value
 
 
 def packet_values(text: str) -> list[int]:

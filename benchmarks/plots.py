@@ -319,7 +319,10 @@ def _steps(result: Result) -> list[tuple[str, Figure]]:
 
 
 def _compression(result: Result) -> list[tuple[str, Figure]]:
-    """Draw the times of steps, a panel for each rate, and accuracies over bytes, a panel for each task."""
+    """Draw the times of steps, a panel for each rate, and accuracies over bytes, a panel for each task.
+
+    A method has a line in each panel: its best training.
+    """
     figure, panels = _panels([rate_text(rate) for rate in result.options["rates"]])
     for panel, rate in zip(panels, result.options["rates"], strict=True):
         medians = {row["method"]: found["median"] for row in result.rows for found in _where(row["steps"], rate=rate)}
@@ -348,7 +351,17 @@ def _accuracy_over_bytes(result: Result, tasks: Sequence[str]) -> Figure:
     figure, panels = _panels(tasks)
     trained = [sample for sample in result.samples if sample["kind"] == "train"]
     for panel, task in zip(panels, tasks, strict=True):
-        for number, sample in enumerate(sample for sample in trained if sample["found"]["task"] == task):
+        best = [
+            (row["method"], found["learning_rate"], found["momentum"])
+            for row in result.rows
+            for found in _where(row["accuracies"], task=task)
+        ]
+        lines = [sample for sample in trained if sample["found"]["task"] == task]
+        for number, sample in enumerate(
+            line
+            for line in lines
+            if (line["method"], line["found"]["learning_rate"], line["found"]["momentum"]) in best
+        ):
             _, sent, accuracy = zip(*sample["found"]["curve"], strict=True)
             style = _LINES[number // _LINE_COLOURS % len(_LINES)]
             panel.plot([size / 1e6 for size in sent], accuracy, style, linewidth=1, label=sample["method"])

@@ -498,6 +498,8 @@ def _accuracies(result: Result, task: str) -> Table:
         [
             row["method"],
             f"{found['bits']:.2f}",
+            f"{found['learning_rate']:g}",
+            f"{found['momentum']:g}",
             f"{found['final']:.1%}",
             f"{100 * (found['final'] - base):+.1f}",
             _optional(found["at_budget"], ".1%"),
@@ -505,7 +507,8 @@ def _accuracies(result: Result, task: str) -> Table:
         ]
         for row, found in trained
     ]
-    columns = ["method", "bits per element", "accuracy", "points to none", "at a tenth of the bytes", "after steps"]
+    columns = ["method", "bits per element", "learning rate x", "momentum", "accuracy", "points to none"]
+    columns += ["at a tenth of the bytes", "after steps"]
     return Table(f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows)
 
 

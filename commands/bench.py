@@ -151,6 +151,8 @@ _SIZES: Final = Parsed("sizes", options.sizes)
 _SIZE: Final = Parsed("size", lambda text: _only(text, options.sizes(text), "size"))
 _METHODS: Final = Parsed("methods", options.methods)
 _POLICIES: Final = Parsed("policies", options.policies)
+_FACTORS: Final = Parsed("factors", options.factors)
+_MOMENTA: Final = Parsed("momenta", options.momenta)
 _TASKS: Final = Parsed("tasks", lambda text: options.names(text, options.TRAININGS))
 _WORKERS: Final = Parsed("workers", options.worker_counts)
 _RATES: Final = Parsed("rates", options.rates)
@@ -686,6 +688,23 @@ Examples:
     " library; '' for none.",
 )
 @_count("--training-steps", high=1_000_000, default=300, help_text="Steps of each training.")
+@click.option(
+    "--learning-rates",
+    type=_FACTORS,
+    default="1",
+    show_default=True,
+    metavar="FACTOR,...",
+    help="Factors of the learning rate. Each method, also none, trains with each of them and each momentum; its best"
+    " accuracy counts.",
+)
+@click.option(
+    "--momenta",
+    type=_MOMENTA,
+    default="0.9",
+    show_default=True,
+    metavar="MOMENTUM,...",
+    help="Momenta of SGD on digits, or the first beta of AdamW on text.",
+)
 @_torch_python
 @click.pass_obj
 def bench_compression(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:

@@ -4,7 +4,9 @@ Its commands (torch_rank.py), with methods as `options.methods` describes them:
 
     compute METHOD ELEMENTS CALLS          rank 0 compresses and decompresses; the seconds of each call
     step METHOD ELEMENTS STEPS WARM_UP     steps of a model with this number of parameters
-    train TASK METHOD STEPS SEED           a training of digits or text from its beginning
+    train TASK METHOD STEPS SEED FACTOR MOMENTUM
+                                           a training of digits or text from its beginning; its learning rate is FACTOR
+                                           times that of the task
 
 The answers to the last two have the "bytes" of values that this rank has put into packets (None with Gloo, whose bytes
 only the link counts) and a "digest" of all parameters, which must be the same on all ranks.
@@ -33,8 +35,6 @@ __all__ = ["main"]
 _BUCKET_MEGABYTES: Final = 16
 _TASKS: Final = {"digits": Digits, "text": Characters}
 _POINTS: Final = 20  # of a curve of accuracy
-_MOMENTUM: Final = 0.9
-_SIGN_FACTOR: Final = 0.003  # of the learning rate with methods whose results are 1 and -1, whatever the gradient is
 
 
 class Training:
@@ -47,17 +47,21 @@ class Training:
         self._chosen: tuple[Any, Any] | None = None
         self._model.register_comm_hook(self, _by_chosen_way)
         self._number = 0
-        self._optimizer = task.optimizer(1.0, _MOMENTUM)
+        self._optimizer = task.optimizer(1.0, 0.0)
 
-    def choose(self, method: str) -> None:
-        """Send gradients with `method` from now on."""
+    def choose(self, method: str, factor: float = 1.0, momentum: float = 0.0) -> None:
+        """Send gradients with `method`, and make steps with `factor` times the learning rate, from now on.
+
+        A memory that corrects momentum has the only one.
+        """
         if method not in self._ways:
             self._ways[method] = _way(method, self._model)
         self._chosen = self._ways[method]
         state = self._chosen[0]
         signs = method.split(":")[0] in ("signsgd", "signum")
         corrected = isinstance(getattr(state, "memory", None), compression.MomentumCorrection)
-        self._optimizer = self._task.optimizer(_SIGN_FACTOR if signs else 1.0, 0.0 if corrected else _MOMENTUM)
+        factor *= self._task.sign_factor if signs else 1.0
+        self._optimizer = self._task.optimizer(factor, 0.0 if corrected else momentum)
 
     def hook(self, bucket: dist.GradBucket) -> Any:
         """Average a bucket by the chosen way."""
@@ -79,9 +83,11 @@ class Training:
     def curve(self, steps: int) -> list[list[float]]:
         """Make steps; return [steps so far, bytes so far, accuracy on rank 0] from time to time, and at the end."""
         found: list[list[float]] = []
+        schedule = self._task.schedule(self._optimizer, steps)
         before = statistics()["wire_bytes"]
         for number in range(1, steps + 1):
             self.step()
+            schedule.step()
             if number % max(1, steps // _POINTS) == 0 or number == steps:
                 accuracy = self._task.accuracy() if dist.get_rank() == 0 else 0.0
                 found.append([number, statistics()["wire_bytes"] - before, accuracy])
@@ -181,9 +187,9 @@ def main() -> int:
         sent = None if method == "gloo" else statistics()["wire_bytes"] - before
         return {"seconds": seconds, "bytes": sent} | training.about()
 
-    def train(task: str, method: str, steps: str, seed: str) -> dict[str, Any]:
+    def train(task: str, method: str, steps: str, seed: str, factor: str, momentum: str) -> dict[str, Any]:
         training = Training(_TASKS[task](int(seed)))
-        training.choose(method)
+        training.choose(method, float(factor), float(momentum))
         return {"curve": training.curve(int(steps))} | training.about()
 
     commands: dict[str, Callable[..., dict[str, Any]]] = {"compute": _compute, "step": step, "train": train}

@@ -23,6 +23,8 @@ class Task(ABC):
     """A model, its data and its optimizer. Every rank has other batches, and all ranks the same model."""
 
     model: nn.Module
+    sign_factor: float = 0.003
+    """Factor of the learning rate with methods whose results are 1 and -1, whatever the gradient is."""
 
     @abstractmethod
     def loss(self, model: nn.Module, rank: int, size: int, step: int) -> Tensor:
@@ -31,6 +33,10 @@ class Task(ABC):
     def optimizer(self, factor: float, momentum: float) -> torch.optim.Optimizer:
         """Return a new optimizer, SGD unless the task has another one, with `factor` times its learning rate."""
         return torch.optim.SGD(self.model.parameters(), lr=0.1 * factor, momentum=momentum)
+
+    def schedule(self, optimizer: torch.optim.Optimizer, _steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return the schedule of the learning rate over a training of `steps`; constant unless overridden."""
+        return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
 
     def accuracy(self) -> float:
         """Return the share of right answers in the test data; 0 for a task without such data."""
@@ -111,6 +117,8 @@ class _Transformer(nn.Module):  # type: ignore[misc]
 class Characters(Task):
     """The sources of Python's standard library; a small transformer predicts each next character."""
 
+    sign_factor = 1.0  # AdamW divides by the size of the gradients
+
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
         self.model = _Transformer()
@@ -124,9 +132,13 @@ class Characters(Task):
         text, following = self._pieces(self._training, 8, 1000 * self._seed + size * step + rank)
         return nn.functional.cross_entropy(model(text).flatten(0, 1), following.flatten())
 
-    def optimizer(self, _factor: float, _momentum: float) -> torch.optim.Optimizer:
-        """Return AdamW, with which transformers are trained."""
-        return torch.optim.AdamW(self.model.parameters(), lr=3e-3)
+    def optimizer(self, factor: float, momentum: float) -> torch.optim.Optimizer:
+        """Return AdamW, with which transformers are trained; its first beta is `momentum`."""
+        return torch.optim.AdamW(self.model.parameters(), lr=3e-3 * factor, betas=(momentum, 0.999))
+
+    def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return a decay along a cosine, as is usual for transformers."""
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     def accuracy(self) -> float:
         """Return the share of the next characters that were found in pieces of the test text."""

@@ -164,32 +164,77 @@ struct Part {
 
   SWITCHML_INLINE const uint8_t* words(size_t buffer) const { return buffers.first[buffer] + 4 * first; }
   SWITCHML_INLINE void load(size_t buffer, std::array<uint32_t, kPart>* words) const {
-    std::memcpy(words->data(), this->words(buffer), 4 * count);
+    if (count == kPart) {
+      std::memcpy(words->data(), this->words(buffer), sizeof *words);  // of a constant length: not a call
+    } else {
+      std::memcpy(words->data(), this->words(buffer), 4 * count);
+    }
     for (uint32_t& word : *words) word = __builtin_bswap32(word);
   }
 };
 
-// Sets `fields` to the largest exponent field of each lane, and returns the largest of all.
-SWITCHML_INLINE uint32_t find_largest_fields(const Part& part, std::array<uint32_t, kPart>* fields) {
+// The largest exponent field that a lane has in any source, and the smallest of its numbers but zeros.
+struct Fields {
+  alignas(64) std::array<uint32_t, kPart> largest{};
+  alignas(64) std::array<uint32_t, kPart> smallest;
+
+  SWITCHML_INLINE Fields() { smallest.fill(kLargestField); }
+  SWITCHML_INLINE void take(const std::array<uint32_t, kPart>& words) {
+    for (size_t lane = 0; lane < kPart; ++lane) {
+      const uint32_t field = words[lane] >> kFractionBits & kLargestField;
+      const uint32_t unless_zero = field | where(words[lane] << 1 == 0, kLargestField);
+      largest[lane] = largest[lane] > field ? largest[lane] : field;
+      smallest[lane] = smallest[lane] < unless_zero ? smallest[lane] : unless_zero;
+    }
+  }
+  SWITCHML_INLINE bool all_finite() const {
+    uint32_t most = 0;
+    for (const uint32_t field : largest) most = most > field ? most : field;
+    return most != kLargestField;
+  }
+  SWITCHML_INLINE bool all_within(int32_t distance) const {
+    int32_t most = 0;
+    for (size_t lane = 0; lane < kPart; ++lane) {
+      const auto own = static_cast<int32_t>(largest[lane] - smallest[lane]);
+      most = most > own ? most : own;
+    }
+    return most <= distance;
+  }
+};
+
+// Returns the number of binary places by which the numbers of a lane may differ such that the sum of `count` of them in
+// a double is exact, in any order, and none has a bit below the three digits.
+SWITCHML_INLINE int32_t exact_distance(size_t count) {
+  constexpr int32_t kDoubleBits = 53;
+  constexpr int32_t kNumberBits = kFractionBits + 1;
+  int32_t carries = 0;
+  while (size_t{1} << carries < count) ++carries;
+  return std::min(static_cast<int32_t>(kDigitBits), kDoubleBits - kNumberBits - carries);
+}
+
+// Writes the rounded sums of a part if plain sums of doubles are exact, which they are for nearly all numbers that
+// ranks have in the same lane. Otherwise returns false, without effect, and the fields.
+SWITCHML_INLINE bool sum_near(const Part& part, Fields* fields, uint8_t* result) {
+  alignas(64) std::array<double, kPart> sums{};
   alignas(64) std::array<uint32_t, kPart> words{};
   for (size_t buffer = 0; buffer < part.buffers.sources; ++buffer) {
     part.load(buffer, &words);
-    for (size_t lane = 0; lane < kPart; ++lane) {
-      const uint32_t field = words[lane] >> kFractionBits & kLargestField;
-      (*fields)[lane] = (*fields)[lane] > field ? (*fields)[lane] : field;
-    }
+    fields->take(words);
+    for (size_t lane = 0; lane < kPart; ++lane) sums[lane] += static_cast<double>(bits_as<float>(words[lane]));
   }
-  uint32_t largest = 0;
-  for (const uint32_t field : *fields) largest = largest > field ? largest : field;
-  return largest;
+  if (!fields->all_finite() || !fields->all_within(exact_distance(part.buffers.sources))) return false;
+  for (size_t lane = 0; lane < kPart; ++lane) {
+    words[lane] = __builtin_bswap32(bits_as<uint32_t>(static_cast<float>(sums[lane])));
+  }
+  std::memcpy(result, words.data(), 4 * part.count);
+  return true;
 }
 
-// Writes the rounded sums of a part. Returns false, without effect, if a number is not finite. Because all numbers are
-// there, the places of the digits are known before they are added up, and two doubles hold what three digits do. The
-// sources are read twice: what a process changes in between makes the sum another one, but all buffers get the same.
-SWITCHML_INLINE bool sum_finite(const Part& part, uint8_t* result) {
-  alignas(64) std::array<uint32_t, kPart> places{};
-  if (find_largest_fields(part, &places) == kLargestField) return false;
+// Writes the rounded sums of a part, if all numbers are finite. Because all numbers are there, the places of the digits
+// are known before they are added up, and two doubles hold what three digits do. The sources are read a second time:
+// what a process changes in between makes the sum another one, but all buffers get the same.
+SWITCHML_INLINE void sum_far(const Part& part, const Fields& fields, uint8_t* result) {
+  alignas(64) std::array<uint32_t, kPart> places = fields.largest;
   alignas(64) std::array<double, kPart> factors;
   alignas(64) std::array<double, kPart> upper{};  // of the two higher digits
   alignas(64) std::array<double, kPart> lower{};
@@ -211,7 +256,6 @@ SWITCHML_INLINE bool sum_finite(const Part& part, uint8_t* result) {
     words[lane] = __builtin_bswap32(rounded(upper[lane], lower[lane], places[lane]));
   }
   std::memcpy(result, words.data(), 4 * part.count);
-  return true;
 }
 
 SWITCHML_INLINE void sum_any(const Part& part, const FloatSums* sums, uint8_t* result) {
@@ -222,6 +266,13 @@ SWITCHML_INLINE void sum_any(const Part& part, const FloatSums* sums, uint8_t* r
     add_lanes<false>(part.words(buffer), part.count, of_part);
   }
   round_lanes(of_part, part.count, result);
+}
+
+SWITCHML_INLINE void sum_part(const Part& part, const FloatSums* sums, uint8_t* result) {
+  Fields fields;
+  if (sums == nullptr && sum_near(part, &fields, result)) return;
+  if (sums == nullptr && fields.all_finite()) return sum_far(part, fields, result);
+  sum_any(part, sums, result);
 }
 
 // Prefetches the lines that a later part will read, and mostly write. They are in other cores' caches.
@@ -239,7 +290,7 @@ SWITCHML_INLINE void sum_lanes(const SumBuffers& buffers, size_t count, const Fl
     const Part part{buffers, first, std::min(kPart, count - first)};
     prefetch_after(part);
     alignas(64) std::array<uint8_t, 4 * kPart> result;
-    if (sums != nullptr || !sum_finite(part, result.data())) sum_any(part, sums, result.data());
+    sum_part(part, sums, result.data());
     for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
       std::memcpy(buffers.first[buffer] + 4 * first, result.data(), 4 * part.count);
     }

@@ -1,5 +1,6 @@
 """`switchml-ctl bench ddp`, `compression` and `schedule`: a few training steps over links of a limited rate."""
 
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -38,8 +39,14 @@ def test_compression_of_two_workers() -> None:
         ctl = Ctl(Path(base) / "run")
         small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
         small += ["--methods", "wire:bits=8,shared_topk:density=0.01", "--training-steps", "4"]
+        small += ["--learning-rates", "1,0.5", "--momenta", "0.9,0"]
         result = ctl.json("bench", "compression", *small, "--torch-python", sys.executable, timeout=180)
     rows = {row["method"]: row for row in result["rows"]}
+    trained = [
+        (sample["method"], sample["found"]["task"], sample["found"]["curve"])
+        for sample in result["samples"]
+        if sample["kind"] == "train"
+    ]
     assert list(rows) == ["gloo", "none", "wire:bits=8", "shared_topk:density=0.01"]
     assert rows["gloo"]["bits"] is None
     assert rows["none"]["bits"] == pytest.approx(32, rel=0.01)
@@ -53,6 +60,9 @@ def test_compression_of_two_workers() -> None:
     for name in ("none", "wire:bits=8", "shared_topk:density=0.01"):
         assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
         assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])
+        curves = [curve for method, task, curve in trained if (method, task) == (name, "text")]
+        assert len(curves) == 4
+        assert all(one != other for one, other in itertools.combinations(curves, 2))
 
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")

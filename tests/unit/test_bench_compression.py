@@ -25,8 +25,9 @@ def step(method: str, seconds: float, *, repetition: int = 0, sent: int | None =
     return Sample("step", method, found)
 
 
-def training(method: str, curve: list[list[float]]) -> Sample:
-    return Sample("train", method, {"task": "digits", "curve": curve, "parameters": 100})
+def training(method: str, curve: list[list[float]], factor: float = 1.0) -> Sample:
+    found = {"task": "digits", "learning_rate": factor, "momentum": 0.9, "curve": curve, "parameters": 100}
+    return Sample("train", method, found)
 
 
 @pytest.fixture
@@ -37,9 +38,13 @@ def measured() -> results.Result:
         *(step("gloo", 6.0), step("none", 4.0, sent=4_000_000), step("topk", 2.0, sent=80_000)),
         *(step("topk", 1.0, repetition=1, sent=80_000), step("none", 4.0, repetition=1, sent=4_000_000)),
         training("none", [[1, 400, 0.1], [10, 4000, 0.9]]),
-        training("topk", [[1, 100, 0.2], [4, 400, 0.5], [10, 1000, 0.85]]),
+        training("none", [[1, 400, 0.7], [10, 4000, 0.8]], 3.0),
+        training("topk", [[1, 100, 0.2], [4, 400, 0.4], [10, 1000, 0.6]]),
+        training("topk", [[1, 100, 0.2], [4, 400, 0.5], [10, 1000, 0.85]], 3.0),
     ]
-    chosen = compression.Options(["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, "python3")
+    chosen = compression.Options(
+        ["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], [0.9], "python3"
+    )
     return results.Result.of("compression", chosen, compression.summarize(samples), samples, (), {"gloo": "PyTorch"})
 
 
@@ -53,6 +58,26 @@ def test_methods() -> None:
 def test_other_text_is_not_a_method(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a method|is not an argument"):
         options.methods(text)
+
+
+def test_factors() -> None:
+    assert options.factors("0.5, 1,3,1.0") == [0.5, 1, 3]
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "1,x"])
+def test_other_text_is_not_a_factor(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a factor of the learning rate"):
+        options.factors(text)
+
+
+def test_momenta() -> None:
+    assert options.momenta("0.9, 0,0.5") == [0.9, 0, 0.5]
+
+
+@pytest.mark.parametrize("text", ["", "1", "-0.1", "nan", "x"])
+def test_other_text_is_not_a_momentum(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a momentum"):
+        options.momenta(text)
 
 
 def test_rows(measured: results.Result) -> None:
@@ -72,6 +97,7 @@ def test_accuracy_at_equal_bytes_is_that_of_the_last_point_within_them(measured:
     accuracies = {row["method"]: row["accuracies"] for row in measured.rows}
     assert accuracies["gloo"] == []
     [none], [topk] = accuracies["none"], accuracies["topk"]
+    assert (none["learning_rate"], topk["learning_rate"]) == (1, 3)  # of the training with the best accuracy
     assert (none["final"], none["at_budget"], none["steps"], none["bits"]) == (0.9, 0.1, 1, 32)
     assert (topk["final"], topk["at_budget"], topk["steps"], topk["bits"]) == (0.85, 0.5, 4, 8)
 
@@ -84,7 +110,7 @@ def test_tables(measured: results.Result) -> None:
         ["8mbit", "topk", "1.500", "3.00", "3.00"],
         ["8mbit", "gloo", "6.000", "0.67", "1.00"],
     ]
-    assert accuracy.rows[1] == ["topk", "8.00", "85.0%", "-5.0", "50.0%", "4"]
+    assert accuracy.rows[1] == ["topk", "8.00", "3", "0.9", "85.0%", "-5.0", "50.0%", "4"]
 
 
 def test_results_survive_a_file_and_are_drawn(measured: results.Result, tmp_path: Path) -> None:

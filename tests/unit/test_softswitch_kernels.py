@@ -112,6 +112,41 @@ def test_sum_floats(instructions: str, lanes: int, ranks: int, data: st.DataObje
     np.testing.assert_array_equal(numbers_of(result), sum_digits(values).view(np.uint32))
 
 
+def sums_of(columns: npt.NDArray[np.float32], instructions: str) -> Numbers:
+    """Return the kernel's sums of columns with a number of each rank, as bits."""
+    result = wire_words(np.zeros(columns.shape[1], np.uint32))
+    kernels.sum_floats(instructions, [wire_words(row.view(np.uint32)) for row in columns], len(columns), result)
+    return numbers_of(result)
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@pytest.mark.parametrize("distance", range(20, 28))
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8, 32, 33, 64])
+def test_sums_of_numbers_at_a_distance(instructions: str, distance: int, ranks: int) -> None:
+    """Exponents that differ by about as much as those of numbers whose sums in doubles are exact, at all places."""
+    generator = np.random.default_rng(64 * distance + ranks)
+    random = generator.integers(2**23, 2**24, (ranks, 128)) * generator.choice([-1.0, 1.0], (ranks, 128))
+    random[generator.random((ranks, 128)) < 0.5] *= 2.0**-distance
+    ties = np.zeros((ranks, 128))  # between two floats, which the last bit of a number far below decides
+    ties[:4] = np.array([1, 2.0**-24, 2.0**-distance * (1 + 2.0**-23), -(2.0**-distance)])[:ranks, None]
+    for columns in (random, ties):
+        values = (columns * np.exp2(np.arange(128) - 64)).astype(np.float32)
+        np.testing.assert_array_equal(sums_of(values, instructions), sum_digits(values).view(np.uint32))
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@pytest.mark.parametrize("ranks", [36, 64])
+def test_sums_of_one_bit_more_than_a_double_has(instructions: str, ranks: int) -> None:
+    """The last of 54 bits decides a tie between two floats."""
+    numbers = [2**48 - 2**24] * (ranks - 3) + [2**23 + 1, 2**23]
+    numbers.append(2**48 - 2**31 + (2**29 + 1 - sum(numbers)) % 2**31)
+    values = np.repeat(np.array(numbers, np.float32)[:, None], 64, axis=1)
+    assert values[:, 0].tolist() == numbers
+    assert sum(numbers).bit_length() == 54
+    expected = np.uint32((sum(numbers) >> 30) + 1)
+    assert (sums_of(values, instructions).view(np.float32) == np.float32(expected) * np.float32(2.0**30)).all()
+
+
 @pytest.mark.parametrize("instructions", AVAILABLE)
 def test_places_of_all_exponents(instructions: str) -> None:
     """A number alone is its own sum, for every exponent."""
