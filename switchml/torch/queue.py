@@ -141,19 +141,19 @@ class NetworkQueue:
             established = self._comm is not None or self._gloo is not None
             waits = collective.waits or self._waiting or self._trouble is not None or self._exact is not None
             at_once = established and not waits and self._has_path(collective) and not self._lacks_gloo(collective)
-            here = False
+            alone = self._comm is not None and not self._fallback and not self._in_flight
+            here = at_once and synchronous and alone
             try:
-                started = at_once and self._start(collective)
+                started = at_once and self._start(collective, here)
             except Exception:  # nothing was sent
                 self._memory.release(collective.ranges, collective)
                 raise
             self._long_sums.take(turn)
             if not started:
                 self._waiting.append(collective)
-            elif synchronous and self._comm is not None and not self._fallback and not self._in_flight:
-                here = True
-            else:
+            elif not here:
                 self._in_flight.append(collective)
+            here = here and started
             if not here:
                 self._state.notify_all()
         if here:
@@ -318,8 +318,11 @@ class NetworkQueue:
         over_gloo = self._comm is not None and self._long_sums.path(collective.turn) == "gloo"
         return over_gloo and self._sums_gloo is None
 
-    def _start(self, collective: Collective) -> bool:
-        """Start a collective over the network or Gloo, as the group does now; return whether that was possible."""
+    def _start(self, collective: Collective, awaited: bool = False) -> bool:
+        """Start a collective over the network or Gloo, as the group does now; return whether that was possible.
+
+        If it is `awaited`, this thread must wait for it next.
+        """
         with self._state:
             comm, gloo, exact = self._comm, self._gloo, self._exact
             over_gloo = comm is not None and self._long_sums.path(collective.turn) == "gloo"
@@ -330,7 +333,7 @@ class NetworkQueue:
                 count("long_sums_over_gloo")
                 return True
             if comm is not None:
-                collective.start(comm)
+                collective.start(comm.awaited if awaited else comm)
                 count("network_calls")
                 count("network_bytes", collective.bytes)
                 return True

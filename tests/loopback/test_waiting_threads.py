@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 from collective_harness import DEADLINE, Fabric
 
 import switchml
@@ -28,7 +29,8 @@ def sleeps_of_progress_threads() -> int:
     return sleeps
 
 
-def test_short_calls_leave_the_progress_threads_asleep(fabric: Fabric) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "awaited"])
+def test_short_calls_leave_the_progress_threads_asleep(fabric: Fabric, asynchronous: bool) -> None:
     fabric.add_job(1, 2)
     both = threading.Barrier(2)
 
@@ -37,7 +39,10 @@ def test_short_calls_leave_the_progress_threads_asleep(fabric: Fabric) -> None:
         both.wait(DEADLINE)
         before = sleeps_of_progress_threads()
         for _ in range(CALLS):
-            comm.all_reduce(x, "avg")
+            if asynchronous:
+                comm.awaited.all_reduce(x, "avg", async_op=True).wait()
+            else:
+                comm.all_reduce(x, "avg")
         slept = sleeps_of_progress_threads() - before
         both.wait(DEADLINE)  # a thread that ends would count
         return slept

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,6 +41,29 @@ def handles(rank: int) -> None:
 
 def test_wait_timeout_and_result(ranks: Ranks) -> None:
     ranks.run(2, handles)
+
+
+def short_calls(_rank: int) -> None:
+    """Test that the thread that waits does all the work of a short call: no other one is woken."""
+    x = torch.ones(64)
+    dist.all_reduce(x)
+    threads = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "switchml\n"]
+    assert threads
+    before = sum(_sleeps(thread) for thread in threads)
+    for _ in range(200):
+        dist.all_reduce(x, op=dist.ReduceOp.AVG)
+    assert sum(_sleeps(thread) for thread in threads) - before < 100  # a call that takes long is left to them
+    assert x[0] == 2
+
+
+def _sleeps(thread: Path) -> int:
+    lines = (thread / "status").read_text().splitlines()
+    [count] = [line.split(":")[1] for line in lines if line.startswith("voluntary_ctxt_switches:")]
+    return int(count)
+
+
+def test_short_calls_wake_no_thread(ranks: Ranks) -> None:
+    ranks.run(2, short_calls)
 
 
 def shares_memory(rank: int) -> None:
