@@ -134,6 +134,19 @@ class Communicator:
         return self._membership.native.position
 
     @property
+    def round_trips(self) -> tuple[float, int]:
+        """The seconds of all measured round trips of this epoch together, and the bytes that came during each of them.
+
+        A round trip is the time from the sending of a packet to its result. The agent measures those of packets that
+        were sent once and were the last of all ranks' in their slot; other packets wait for another rank. The bytes
+        are those of packets whose results came in that time, so bytes / seconds of many round trips is the rate of the
+        path while it was in use. The agent writes both numbers into memory that this process reads, so they cost no
+        call. They are 0 if this rank `shares_memory`, or if other ranks were always the last.
+        """
+        nanoseconds, nbytes = self._membership.native.round_trips
+        return nanoseconds * 1e-9, nbytes
+
+    @property
     def calls(self) -> int:
         """The number of calls that this process has made in this epoch."""
         return self._membership.calls.made

@@ -117,6 +117,14 @@ bool RankChannel::has_slots_for(unsigned part) {
   return !slots_of_part_[part].empty();
 }
 
+void RankChannel::count_round_trips(uint64_t nanoseconds, uint64_t bytes) {
+  if (nanoseconds != 0 && is_open()) {
+    channel::ServerCounters& counters = channel_.control().server;
+    counters.round_trips_ns.fetch_add(nanoseconds, std::memory_order_relaxed);
+    counters.round_trips_bytes.fetch_add(bytes * parts(), std::memory_order_relaxed);
+  }
+}
+
 void RankChannel::complete(unsigned part, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left) {
   if (!is_open()) {
     return;

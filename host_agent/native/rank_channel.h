@@ -49,6 +49,9 @@ class RankChannel {
   // For every thread. Moves the slots submitted for `part` to the end of `slots`. Returns whether there were any.
   bool take(unsigned part, std::vector<uint16_t>* slots);
   bool has_slots_for(unsigned part);
+  // For every thread. Adds round trips of a part to those that the process sees. `bytes` came to this part during them,
+  // and as many to each other one, as they have equal shares of the slots.
+  void count_round_trips(uint64_t nanoseconds, uint64_t bytes);
   // Lets the process see that these slots have their results, and empties `slots`. Wakes the process if it waits for no
   // more than these, or, if there is `nothing_left` to do here, for any. `status` is the part's share of the rank's
   // status.

@@ -192,6 +192,7 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   window_.take({bytes, flight.departure, sent_once, completed_here, answers_retransmission}, now);
   if (sent_once && completed_here) {
     round_trip_.sample(now - flight.departure.time);
+    round_trips_bytes_ += window_.delivered() - flight.departure.delivered;
   }
   if (sent_once) {
     highest_answered_ = std::max(highest_answered_, flight.number);
@@ -243,6 +244,9 @@ void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
   status_.gso_batch_size = gso_batch_size;
   status_.window = window_.size();
   status_.round_trip_seconds = round_trip_.smoothed().count();
+  channel_->count_round_trips(
+      round_trip_.nanoseconds() - std::exchange(published_round_trips_ns_, round_trip_.nanoseconds()),
+      std::exchange(round_trips_bytes_, 0));
   channel_->complete(part_, status_, &finished_, nothing_left);
 }
 

@@ -156,6 +156,8 @@ class RankSender {
   uint32_t retransmit_from_ = 0;    // the lowest position of those
   runtime::SendWindow window_;
   runtime::RoundTrip round_trip_;
+  uint64_t published_round_trips_ns_ = 0;
+  uint64_t round_trips_bytes_ = 0;  // not published yet
   RankStatus status_;
   counters::Path path_;  // except for round trips, which are in round_trip_
 };

@@ -45,7 +45,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483130;  // "SWMLCH10": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483131;  // "SWMLCH11": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -62,16 +62,18 @@ struct Geometry {
   uint32_t last_cpu;
 };
 
-// The server's counters of a rank; the process does not read them.
+// The server's counters of a rank. The process reads those of round trips, which an agent publishes before the results.
 struct ServerCounters {
   std::atomic<uint64_t> position;  // contributions taken for the first time
   std::atomic<uint64_t> sent;      // all that were put into the pipeline
   std::atomic<uint64_t> sent_without_values;
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
-  std::atomic<uint64_t> ignored;  // results of no slot in flight
-  std::atomic<uint64_t> uses;     // of the slot that was used most, in this epoch
-  std::atomic<uint64_t> sum_ns;   // this rank's share of the time in which a switch added up the job's values
+  std::atomic<uint64_t> ignored;            // results of no slot in flight
+  std::atomic<uint64_t> uses;               // of the slot that was used most, in this epoch
+  std::atomic<uint64_t> sum_ns;             // this rank's share of the time in which a switch added up the job's values
+  std::atomic<uint64_t> round_trips_ns;     // of packets that were sent once and completed their slots, all together
+  std::atomic<uint64_t> round_trips_bytes;  // of the packets whose results came during each of them
 };
 
 // How long the process has quantized, waited and dequantized so far, in nanoseconds.

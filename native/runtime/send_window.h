@@ -30,6 +30,9 @@ class SendWindow {
   // Stream positions, from the lowest unfinished one, whose contributions may be in flight.
   uint32_t size() const { return window_.size(); }
 
+  // Bytes of all packets that have their results.
+  uint64_t delivered() const { return delay_bound_.delivered(); }
+
   // Called for each transmission; the caller keeps what it returns.
   DelayBound::Departure departure(TimePoint now) const { return {now, delay_bound_.delivered()}; }
   // Called for each result.

@@ -241,6 +241,12 @@ class Communicator:
         """The number of chunks that have results."""
 
     @property
+    def round_trips(self) -> tuple[int, int]:
+        """
+        The nanoseconds of all round trips that the agent has measured, and the bytes that came during them.
+        """
+
+    @property
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...

@@ -65,6 +65,12 @@ class Communicator {
   const channel::ProcessCounters& spent() const { return channel_.control().process; }
   const channel::CallLog& calls() const { return channel_.control().calls; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
+  // Returns the nanoseconds of all round trips that the agent has measured, and the bytes that came during them.
+  std::pair<uint64_t, uint64_t> round_trips() const {
+    const channel::ServerCounters& server = channel_.control().server;
+    return {server.round_trips_ns.load(std::memory_order_relaxed),
+            server.round_trips_bytes.load(std::memory_order_relaxed)};
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -175,6 +175,21 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._queue.link if self._queue is not None else Link()
 
     @property
+    def round_trips(self) -> tuple[float, int]:
+        """`Communicator.round_trips` of its job; 0 and 0 if it has none."""
+        return self._queue.round_trips if self._queue is not None else (0.0, 0)
+
+    def join(self) -> None:
+        """Join the network now, if this group has not done so. All ranks must call this.
+
+        Raises:
+            SwitchMLBackendError: the group cannot be a job of the switch, and there is no fallback.
+
+        """
+        if self._queue is not None and self.state == "not joined yet":
+            self._queue.join()
+
+    @property
     def timeout(self) -> timedelta:
         """The default timeout of collectives."""
         timeout: timedelta = self._gloo.options._timeout

@@ -203,6 +203,12 @@ class NetworkQueue:
         return self._link
 
     @property
+    def round_trips(self) -> tuple[float, int]:
+        """See `Communicator.round_trips`; 0 and 0 without one."""
+        with self._state:
+            return self._comm.round_trips if self._comm is not None else (0.0, 0)
+
+    @property
     def state(self) -> str:
         """See `SwitchMLProcessGroup.state`."""
         with self._state:

@@ -173,6 +173,7 @@ def test_which_memory_a_method_has() -> None:
         ("thc", {"block": 1 << 17}, ValueError, "block is 131072"),
         ("delay_control", {"target": 0}, ValueError, "target is 0"),
         ("delay_control", {"least_bits": 4}, ValueError, "least_bits is 4; it must be 16 or 8"),
+        ("delay_control", {"sensor": "rtt"}, ValueError, 'sensor is \'rtt\'; it must be "time" or "round_trips"'),
         ("threshold", {"threshold": 0}, ValueError, "threshold is 0"),
         ("inceptionn", {"error_bound": 1}, ValueError, "error_bound is 1"),
         ("sketchml", {"quantiles": 257}, ValueError, "quantiles is 257"),

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import statistics
+import math
+import statistics as numbers
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from fabric_harness import why_no_namespaces
+from torch_harness import Ranks, RendezvousServer
 
+from conftest import running_fabric
 from switchml.benchmarks.linked_systems import PORT, linked_systems, own_run_directory
 from switchml.benchmarks.torch_ranks import torch_group
 from switchml.lanes import LANE_BITS
 from switchml.topologies.shaped_links import Shape
-from switchml.torch.compression import Average, DelayControl, FromLeader, Place
+from switchml.torch import statistics
+from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
-from switchml.torch.compression.control import Clock, Control
+from switchml.torch.compression.control import Clock, Control, RoundTrips
 
 REASON = why_no_namespaces()
 RANK = "switchml.benchmarks.workers.compression"
 TARGET = 1.0
+ELEMENTS = 1000
 
 
 def followed(control: Control, seconds: Callable[[int], float], steps: int) -> list[int]:
@@ -74,30 +80,168 @@ def test_a_clock_counts_the_time_in_which_something_is_under_way() -> None:
     assert clock.take() == 0.0
 
 
-def test_the_word_of_rank_0_decides_for_all_buckets_of_a_step() -> None:
-    leader, other = DelayControl(TARGET), DelayControl(TARGET)
-    gradient = torch.ones(3)
-    leader.load_state_dict({"bits": 16})
-    assert leader.state_dict() == {"bits": 16}
-    for method, rank in ((leader, 0), (other, 1)):
-        rounds = method.rounds(gradient, Place("w", 0, rank, 2))
-        word = next_of(rounds, None)
-        assert isinstance(word, FromLeader)
-        assert word.leader == 0
-        request = next_of(rounds, torch.tensor([16], dtype=torch.int32))
-        assert isinstance(request, Average)
-        assert (request.wire_bits, request.rounding, method.bits) == (16, "stochastic", 16)
-        assert next_of(rounds, gradient).average is gradient  # type: ignore[union-attr]
-    first = next_of(leader.rounds(gradient, Place("w", 0, 0, 2)), None)
-    leader._control.bits = 8  # decided after the step
-    later = next_of(leader.rounds(gradient, Place("w", 1, 0, 2)), None)
-    assert [int(word.values) for word in (first, later)] == [16, 8]  # type: ignore[union-attr]
-    assert repr(leader) == "by_name('delay_control', target=1.0, least_bits=8)"
+def stepped(methods: list[DelayControl], step: int) -> int:
+    """Make a step of one bucket at all ranks, whose averages are exact; return the bits of its lanes."""
+    gradient = torch.ones(ELEMENTS)
+    rounds = [method.rounds(gradient, Place("w", step, rank, len(methods))) for rank, method in enumerate(methods)]
+    measured = [next_of(one, None) for one in rounds]
+    assert all(type(one) is Average and one.wire_bits == 32 for one in measured)
+    mean = torch.stack([one.values for one in measured]).mean(0)  # type: ignore[union-attr]
+    requests = [next_of(one, mean) for one in rounds]
+    assert all(isinstance(request, Average) and request == requests[0] for request in requests)
+    for one in rounds:
+        assert next_of(one, gradient).average is gradient  # type: ignore[union-attr]
+    bits = {method.bits for method in methods}
+    assert len(bits) == 1
+    assert requests[0].wire_bits in bits  # type: ignore[union-attr]
+    assert requests[0].rounding == ("nearest" if requests[0].wire_bits == 32 else "stochastic")  # type: ignore[union-attr]
+    return bits.pop()
+
+
+def test_all_ranks_decide_by_the_mean_of_their_times() -> None:
+    """Let one of four ranks measure 2.4 s, in which nothing changes, and then two of them."""
+    methods = [DelayControl(TARGET) for _ in range(4)]
+    for method in methods:
+        method._clock = Clock(lambda: 0.0)
+
+    def step(number: int, times: Sequence[float]) -> int:
+        bits = stepped(methods, number)
+        for method, seconds in zip(methods, times, strict=True):
+            method._clock._total = seconds
+        return bits
+
+    assert [step(number, (0.5, 0.5, 2.4, 0.5)) for number in range(10)] == [32] * 10
+    found = [step(number, (0.5, 2.4, 2.4, 0.5)) for number in range(10, 15)]
+    assert found == [32] * 2 + [16] * 3  # two of the last three are slow
+
+
+def test_round_trips_tell_the_time_of_a_step_whoever_measures_them() -> None:
+    """Simulate links that take 0.8 s for a step of 32 bits, 8 s for a while, and then 0.8 s again.
+
+    Rank 1 completes all slots but one, whose packet was on its way alone and tells a tenth of the rate.
+    """
+    sums = [[0.0, 0], [0.0, 0]]
+    methods = [DelayControl(2.2 * TARGET, sensor="round_trips") for _ in sums]
+    for method, read in zip(methods, sums, strict=True):
+        method._round_trips = RoundTrips(lambda read=read: (read[0], int(read[1])))
+
+    def step(number: int, seconds: float) -> int:
+        bits = stepped(methods, number)
+        rate = 4 * ELEMENTS / seconds
+        for read, trips, trip, came in ((sums[0], 1, 0.001, 0.0001 * rate), (sums[1], 40, 0.05, 0.05 * rate)):
+            read[0] += trips * trip
+            read[1] += trips * came
+        return bits
+
+    fast = [step(number, 0.8) for number in range(20)]
+    slow = [step(number, 8.0) for number in range(20, 40)]
+    again = [step(number, 0.8) for number in range(40, 60)]
+    assert fast == [32] * 20
+    assert slow == [32] * 2 + [16] * 5 + [8] * 13
+    assert again == [8] * 2 + [16] * 5 + [32] * 13
+
+
+def test_nothing_changes_without_measurements() -> None:
+    """Make steps in which no round trip was measured, and those of a gradient that is not finite."""
+    blind = [DelayControl(1e-9, sensor="round_trips")]
+    assert [stepped(blind, number) for number in range(20)] == [32] * 20
+    method = DelayControl(1e-9)
+    for number in range(20):
+        rounds = method.rounds(torch.zeros(3), Place("w", number, 0, 2))
+        next_of(rounds, None)
+        next_of(rounds, torch.tensor([math.nan, math.nan]))
+        next_of(rounds, torch.zeros(3))
+        assert method.bits == 32
+
+
+def test_a_step_of_several_buckets_has_the_same_bits() -> None:
+    method = DelayControl(TARGET)
+    method.load_state_dict({"bits": 16})
+    assert method.state_dict() == {"bits": 16}
+    measured = []
+    for step, bucket in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        if (step, bucket) == (1, 0):
+            method._clock._total = 3.0
+        rounds = method.rounds(torch.ones(3), Place(f"bucket {bucket}", step, 0, 2))
+        request = next_of(rounds, None)
+        measured.append(request.values.tolist())  # type: ignore[union-attr]
+        next_of(rounds, request.values)  # type: ignore[union-attr]
+        next_of(rounds, torch.ones(3))
+        assert method.bits == 16
+    assert measured == [[0, 0], [0, 0], [3, TARGET], [0, 0]]  # the first bucket tells of the whole step before
+    assert repr(method) == "by_name('delay_control', target=1.0, least_bits=8, sensor='time')"
+
+
+def made_steps(method: DelayControl, rank: int, stop: float) -> tuple[list[int], Exchange]:
+    """Make steps in which rank 1 stops before each average, for `stop` seconds; return the bits of each step."""
+    exchange = Exchange(method, timeout=60.0)
+    gradient = torch.full((100_000,), float(rank))
+
+    def rounds(step: int) -> Rounds:
+        steps = method.rounds(gradient, Place("w", step, rank, 2))
+        answer = yield next_of(steps, None)
+        request = next_of(steps, answer)
+        if rank == 1:
+            time.sleep(stop)
+        outcome = next_of(steps, (yield request))
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    bits = []
+    for step in range(14):
+        outcome = exchange.submit(rounds(step)).wait()
+        assert torch.allclose(outcome.average, torch.tensor(0.5), atol=0.05)
+        bits.append(method.bits)
+    return bits, exchange
+
+
+def measured_by_both(rank: int) -> tuple[list[int], list[int], list[int], float]:
+    """Return the bits with a target that nothing meets, and for both sensors with one that only a late rank misses."""
+    few, exchange = made_steps(DelayControl(1e-9, sensor="round_trips"), rank, 0.0)
+    by_time, _ = made_steps(DelayControl(0.05), rank, 0.1)
+    by_round_trips, _ = made_steps(DelayControl(0.05, sensor="round_trips"), rank, 0.1)
+    return few, by_time, by_round_trips, exchange.groups[-1].round_trips[0]
+
+
+def test_round_trips_do_not_tell_of_a_rank_that_stops(server: RendezvousServer) -> None:
+    for control in running_fabric("--transport", "udp"):
+        first, second = Ranks(server, control.run_dir).run(2, measured_by_both)
+    assert first[:3] == second[:3]
+    few, by_time, by_round_trips, seconds = first
+    assert (few[0], few[-1]) == (32, 8)
+    assert by_time[-1] < 32
+    assert by_round_trips == [32] * 14
+    assert seconds + second[3] > 0
+
+
+def refused(rank: int, message: str) -> None:
+    """Check that there is no such sensor, that nothing was sent, and that another one can be used then."""
+    before = statistics()["wire_bytes"]
+    with pytest.raises(ValueError, match=message):
+        Exchange(by_name("delay_control", sensor="round_trips"), timeout=60.0)
+    assert statistics()["wire_bytes"] == before
+    exchange = Exchange(by_name("delay_control"), timeout=60.0)
+    outcome = exchange.submit(exchange.compressor.rounds(torch.ones(5), Place("w", 0, rank, 2))).wait()
+    assert outcome.average.tolist() == [1.0] * 5
+
+
+def test_round_trips_need_packets(ranks: Ranks) -> None:
+    ranks.run(2, refused, 'sensor="round_trips" measures packets.*share memory with the switch.*use sensor="time"')
+
+
+def test_round_trips_need_a_switch(server: RendezvousServer) -> None:
+    Ranks(server, None).run(
+        2,
+        refused,
+        'sensor="round_trips" measures packets.*gloo: .*use sensor="time"',
+        environment={"SWITCHML_TORCH_FALLBACK": "gloo"},
+    )
 
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
-def test_lanes_follow_the_rate_of_the_links() -> None:
+@pytest.mark.parametrize("sensor", ["time", "round_trips"])
+def test_lanes_follow_the_rate_of_the_links(sensor: str) -> None:
     """Change the links of two ranks from 200 Mb/s to 20 and back. The target is 1.1 times the time of 8 bits at 20."""
     elements = 1_200_000
     slow_rate, fast_rate = 20_000_000, 200_000_000
@@ -111,7 +255,7 @@ def test_lanes_follow_the_rate_of_the_links() -> None:
 
         def step() -> tuple[int, float]:
             """Make a step; return the bits of an element at both ranks, and the seconds of the slower one."""
-            answers = group.command(f"step delay_control:target={target} {elements} 1 0")
+            answers = group.command(f"step delay_control:target={target}:sensor={sensor} {elements} 1 0")
             parameters = answers[0]["parameters"]
             bits = {round(8 * answer["bytes"] / parameters) for answer in answers}
             assert len(bits) == 1
@@ -125,6 +269,6 @@ def test_lanes_follow_the_rate_of_the_links() -> None:
         again = [step() for _ in range(20)]
     assert [bits for bits, _ in fast] == [32] * 8
     assert [bits for bits, _ in slow[9:]] == [8] * 5
-    assert 0.8 * target < statistics.median(seconds for _, seconds in slow[9:]) < 1.2 * target
+    assert 0.8 * target < numbers.median(seconds for _, seconds in slow[9:]) < 1.2 * target
     assert [bits for bits, _ in again[-5:]] == [32] * 5
-    assert statistics.median(seconds for _, seconds in again[-5:]) < 1.2 * target
+    assert numbers.median(seconds for _, seconds in again[-5:]) < 1.2 * target

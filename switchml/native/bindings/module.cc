@@ -382,6 +382,9 @@ NB_MODULE(_native, module) {
           "An eventfd, readable once a check has failed.")
       .def_prop_ro(
           "position", [](const OwnedByProcess& c) { return c->position(); }, "The number of chunks that have results.")
+      .def_prop_ro(
+          "round_trips", [](const OwnedByProcess& c) { return c->round_trips(); },
+          "The nanoseconds of all round trips that the agent has measured, and the bytes that came during them.")
       .def_prop_ro("rank", [](const OwnedByProcess& c) { return c->geometry().rank; })
       .def_prop_ro("world_size", [](const OwnedByProcess& c) { return c->geometry().world_size; })
       .def_prop_ro("slots", [](const OwnedByProcess& c) { return c->geometry().slots; })

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from switchml.torch.compression.requests import Request, join, lane_bits, split
+from switchml.torch.process_group import SwitchMLProcessGroup
 
 __all__ = [
     "Compressor",
@@ -129,6 +130,14 @@ class Compressor(ABC):
                 lane_bits(self.bound, world_size)
             except ValueError as error:
                 raise ValueError(f"{self.name}: {error}") from None
+
+    def attach(self, groups: Sequence[SwitchMLProcessGroup]) -> None:  # noqa: B027 - most do not need them
+        """Get the process groups of the rounds, one for each of `requests`, before the first gradient.
+
+        Raises:
+            ValueError: the method cannot be used in such groups.
+
+        """
 
     def rescale(self, factor: float) -> None:  # noqa: B027 - most have nothing in such units
         """Multiply whatever is in units of a gradient: from now on all gradients are larger by `factor`."""

@@ -50,7 +50,7 @@ class Exchange:
         timeout: seconds that a collective may take.
 
     Raises:
-        ValueError: the compressor cannot serve a group of this size.
+        ValueError: the compressor cannot serve this group.
         TypeError: the group is not one of SwitchML.
 
     """
@@ -67,6 +67,7 @@ class Exchange:
         self.rank, self.size = parent.rank(), parent.size()
         ranks, limit = dist.get_process_group_ranks(parent), timedelta(seconds=positive_seconds(timeout))
         self.groups = [dist.new_group(ranks, timeout=limit, pg_options=parent.options) for _ in compressor.requests]
+        compressor.attach(self.groups)
         self._pid = os.getpid()
         self._queues: list[SimpleQueue[_Job | None]] = []
         self._order = threading.Lock()

@@ -289,6 +289,38 @@ TEST_F(Sender, ResultReachesTheProcess) {
   EXPECT_EQ(status().received, 1U);
 }
 
+// Not those of packets that waited for another rank or were sent twice; but the results of all count as bytes.
+TEST_F(Sender, ProcessSeesTheRoundTripsOfPacketsThatCompletedTheirSlots) {
+  const channel::ServerCounters& counters = process_->control().server;
+  process_->submit_range(0, 3);
+  std::vector<Sent> sent = round();
+  const uint64_t bytes = wire::protocol::header_bytes + sent[0].payload.size();
+  sent[1].header.worker = 1;
+  now_ += milliseconds(3);
+  for (const Sent& packet : sent) answer(packet);
+  ranks_->receive(batch_, now_, &strays_);
+  EXPECT_EQ(counters.round_trips_ns, 0U);
+  ranks_->publish(false);
+  EXPECT_EQ(counters.round_trips_ns, 6'000'000U);
+  EXPECT_EQ(counters.round_trips_bytes, (1 + 3) * bytes);
+  process_->submit_range(3, 5);
+  sent = round();
+  now_ += milliseconds(5);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(counters.round_trips_ns, 11'000'000U);
+  EXPECT_EQ(counters.round_trips_bytes, (1 + 3 + 1) * bytes);
+  now_ += kInitialTimeout;
+  sent = round();
+  ASSERT_EQ(chunks(sent), std::vector<uint32_t>{4});
+  now_ += milliseconds(1);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(status().received, 5U);
+  EXPECT_EQ(counters.round_trips_ns, 11'000'000U);
+  EXPECT_EQ(counters.round_trips_bytes, (1 + 3 + 1) * bytes);
+}
+
 TEST_F(Sender, NextUseOfASlotIsItsNextPhase) {
   process_->submit(3);
   answer(round().at(0));
@@ -790,6 +822,19 @@ TEST_F(SenderToAggregators, ASilentSwitchStopsItsOwnSlotsOnly) {
     in_flight = round();
   }
   EXPECT_EQ(process_->completed().size(), kSlots - kSlots / 3);
+}
+
+// The round trips of a part of the slots tell the bytes that come to this part.
+TEST_F(SenderToAggregators, BytesOfRoundTripsAreThoseOfAllParts) {
+  process_->submit_range(0, 3);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 3U);
+  now_ += milliseconds(2);
+  for (const Sent& packet : sent) answer_from(packet, packet.switch_port);
+  round();
+  const channel::ServerCounters& counters = process_->control().server;
+  EXPECT_EQ(counters.round_trips_ns, 6'000'000U);
+  EXPECT_EQ(counters.round_trips_bytes, 3 * 3 * (wire::protocol::header_bytes + sent[0].payload.size()));
 }
 
 TEST_F(SenderToAggregators, PhasesHeldAreThoseOfAllSwitches) {
