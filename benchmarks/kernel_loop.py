@@ -44,8 +44,6 @@ _INTEGER_LANES: Final = {kernels.Type.INT8: 16, kernels.Type.BOOL: 8}
 """The bits of a lane that holds the sums of such values from any number of ranks."""
 
 _CODES: Final = tuple(f"{name} {kind}" for name in ("write_codes", "expand_codes") for kind in ("natural8", "dynamic8"))
-"""They have no vectors, so they are timed once."""
-
 _LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))
 _ALIGNMENT: Final = 64
 _FEWEST: Final = 3  # minimum number of passes
@@ -73,8 +71,7 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
     for kind, pattern in _HALF.items():
         values = _bytes(pattern, elements)
         for name in _names(kind):
-            sets = [kernels.Instructions.PORTABLE] if name in _CODES else kernels.Instructions
-            for instructions in filter(kernels.cpu_has, sets):
+            for instructions in filter(kernels.cpu_has, kernels.Instructions):
                 one = _pass(name, kind, instructions, values, words)
                 yield f"{name} {kind.name.lower()}", instructions.name.lower(), one
     contribution = words.copy() if words.ctypes.data % _ALIGNMENT else _bytes(b"\x00\x00\x01\x00", elements)

@@ -188,6 +188,32 @@ extern const Functions kAvx512;
 extern const Functions kNeon;
 #endif
 
+// The functions for codes of values of one type, and for those of all types.
+template <typename Value>
+struct CodeWriters {
+  void (*natural8)(const Value* values, size_t count, const Factors& factors, const Rounding& rounding, uint8_t* codes);
+  void (*dynamic8)(const Value* values, size_t count, const Factors& factors, uint8_t* codes);
+};
+
+struct CodeFunctions {
+  CodeWriters<float> float32;
+  CodeWriters<Float16> float16;
+  CodeWriters<BFloat16> bfloat16;
+  void (*expand)(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words);
+
+  const CodeWriters<float>& of(const float* /*type*/) const { return float32; }
+  const CodeWriters<Float16>& of(const Float16* /*type*/) const { return float16; }
+  const CodeWriters<BFloat16>& of(const BFloat16* /*type*/) const { return bfloat16; }
+};
+
+extern const CodeFunctions kPortableCodes;
+#if defined(__x86_64__)
+extern const CodeFunctions kAvx2Codes;
+extern const CodeFunctions kAvx512Codes;
+#elif defined(__aarch64__)
+extern const CodeFunctions kNeonCodes;
+#endif
+
 // The reference implementation of each function, from value `first` of the block on. The other files use it also for
 // the values at the end of a block that do not fill a vector. The templates exist for float, Float16 and BFloat16.
 namespace portable {
@@ -233,6 +259,15 @@ template <typename Integer>
 uint32_t pack_lanes(const Integer* values, size_t first, size_t count, int lane_bits, uint8_t* words);
 template <typename Integer>
 uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Integer* values);
+
+// Codes do not depend on the place of a value, so these have no `first`: for natural8, `thresholds` are those of the
+// values.
+template <typename Value>
+void write_natural8(const Value* values, size_t count, const Factors& factors, const uint16_t* thresholds,
+                    uint8_t* codes);
+template <typename Value>
+void write_dynamic8(const Value* values, size_t count, const Factors& factors, uint8_t* codes);
+void expand_codes(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words);
 
 // Inlined into functions for each instruction set, so that the compiler makes vectors of that set.
 template <typename Integer>

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "native/kernels/codes.h"
 #include "native/kernels/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -44,9 +45,26 @@ const LaneFunctions* lane_functions_for(Instructions instructions) {
   }
 }
 
+const CodeFunctions* code_functions_for(Instructions instructions) {
+  switch (instructions) {
+#if defined(__x86_64__)
+    case Instructions::avx512:
+      return &kAvx512Codes;
+    case Instructions::avx2:
+      return &kAvx2Codes;
+#elif defined(__aarch64__)
+    case Instructions::neon:
+      return &kNeonCodes;
+#endif
+    default:
+      return &kPortableCodes;
+  }
+}
+
 Instructions chosen = best_of_processor();
 const Functions* in_use = functions_for(chosen);
 const LaneFunctions* lanes_in_use = lane_functions_for(chosen);
+const CodeFunctions* codes_in_use = code_functions_for(chosen);
 
 bool are_zeros(const uint8_t* words, size_t count) {
   const size_t bytes = count * sizeof(uint32_t);
@@ -66,6 +84,7 @@ void use_instructions(Instructions instructions) {
   chosen = instructions;
   in_use = functions_for(instructions);
   lanes_in_use = lane_functions_for(instructions);
+  codes_in_use = code_functions_for(instructions);
 }
 
 template <typename Value>
@@ -193,5 +212,26 @@ template bool all_within(const int8_t*, size_t, int32_t);
 template bool all_within(const uint8_t*, size_t, int32_t);
 template bool all_within(const int16_t*, size_t, int32_t);
 template bool all_within(const int32_t*, size_t, int32_t);
+
+template <typename Value>
+void write_natural8(const Value* values, size_t count, int shift, const Rounding& rounding, uint8_t* codes) {
+  codes_in_use->of(values).natural8(values, count, Factors(shift), rounding, codes);
+}
+
+template <typename Value>
+void write_dynamic8(const Value* values, size_t count, int shift, uint8_t* codes) {
+  codes_in_use->of(values).dynamic8(values, count, Factors(shift), codes);
+}
+
+template void write_natural8(const float*, size_t, int, const Rounding&, uint8_t*);
+template void write_natural8(const Float16*, size_t, int, const Rounding&, uint8_t*);
+template void write_natural8(const BFloat16*, size_t, int, const Rounding&, uint8_t*);
+template void write_dynamic8(const float*, size_t, int, uint8_t*);
+template void write_dynamic8(const Float16*, size_t, int, uint8_t*);
+template void write_dynamic8(const BFloat16*, size_t, int, uint8_t*);
+
+void expand_codes(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words) {
+  codes_in_use->expand(codes, count, format, words);
+}
 
 }  // namespace switchml::kernels

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "native/kernels/code_numbers.h"
 #include "native/kernels/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -628,6 +629,75 @@ template <typename Integer>
 SWITCHML_AVX2 bool integers_within(const Integer* values, size_t count, int32_t bound) {
   return portable::all_within(values, count, bound);
 }
+
+// Codes.
+
+SWITCHML_AVX2 inline __m256 magnitudes_of(__m256 values) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), values); }
+
+SWITCHML_AVX2 inline __m256i with_signs(__m256i numbers, __m256 values) {
+  const __m256i sign = _mm256_set1_epi32(wire::kCodeSign);
+  return _mm256_or_si256(numbers, _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(values), 24), sign));
+}
+
+SWITCHML_AVX2 inline void store_codes(uint8_t* to, FloatPair values, Pair numbers) {
+  const Pair codes = {with_signs(numbers.first, values.first), with_signs(numbers.second, values.second)};
+  store_halves(to, halves_of<float, false>(codes));
+}
+
+template <typename Value>
+SWITCHML_AVX2 inline FloatPair load_scaled(const Value* from, const Factors& factors) {
+  const __m256 first = _mm256_set1_ps(factors.first);
+  const __m256 second = _mm256_set1_ps(factors.second);
+  return {scaled<true>(load_values(from), first, second), scaled<true>(load_values(from + kLanes), first, second)};
+}
+
+// Does what natural8_number() does for 8 values, whose thresholds begin at `thresholds`.
+SWITCHML_AVX2 inline __m256i natural8_numbers(__m256 values, const uint16_t* thresholds) {
+  const __m256 magnitudes = magnitudes_of(values);
+  const __m256 plus_one = _mm256_add_ps(magnitudes, _mm256_set1_ps(1.0F));
+  const __m256i bits = _mm256_castps_si256(_mm256_max_ps(plus_one, _mm256_add_ps(magnitudes, magnitudes)));
+  const __m256i threshold = _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(thresholds)));
+  const __m256i offset = _mm256_set1_epi32(static_cast<int>(kNatural8Offset));
+  const __m256i added = _mm256_add_epi32(_mm256_slli_epi32(threshold, kThresholdBit), offset);
+  const __m256i numbers = _mm256_srli_epi32(_mm256_add_epi32(bits, added), kFractionBits);
+  return _mm256_and_si256(numbers, _mm256_set1_epi32(kNumberMask));
+}
+
+// Does what dynamic8_number() does for 8 values.
+SWITCHML_AVX2 inline __m256i dynamic8_numbers(__m256 values) {
+  const __m256i bits = _mm256_castps_si256(magnitudes_of(values));
+  const __m256i first = _mm256_set1_epi32(kFirstCellBits);
+  const __m256i from_first = _mm256_sub_epi32(_mm256_max_epu32(bits, first), first);
+  const __m256i places = _mm256_min_epu32(from_first, _mm256_set1_epi32(kLastPlace));
+  const auto* table = reinterpret_cast<const int*>(kDynamic8Cells.data());
+  const __m256i cells = _mm256_i32gather_epi32(table, _mm256_srli_epi32(places, kRestBits), 4);
+  const __m256i rests = _mm256_and_si256(places, _mm256_set1_epi32(kRests - 1));
+  return _mm256_srli_epi32(_mm256_add_epi32(cells, rests), kRestBits);
+}
+
+template <typename Value>
+SWITCHML_AVX2 void write_natural8(const Value* values, size_t count, const Factors& factors, const Rounding& rounding,
+                                  uint8_t* codes) {
+  Thresholds thresholds;
+  write_thresholds(rounding, count, thresholds.of.data());
+  size_t i = 0;
+  for (; i + kHalves <= count; i += kHalves) {
+    const uint16_t* const from = &thresholds.of[i];
+    const FloatPair value = load_scaled(values + i, factors);
+    store_codes(codes + i, value, {natural8_numbers(value.first, from), natural8_numbers(value.second, from + kLanes)});
+  }
+  portable::write_natural8(values + i, count - i, factors, &thresholds.of[i], codes + i);
+}
+
+template <typename Value>
+SWITCHML_AVX2 void write_dynamic8(const Value* values, size_t count, const Factors& factors, uint8_t* codes) {
+  size_t i = 0;
+  for (; i + kHalves <= count; i += kHalves) {
+    const FloatPair value = load_scaled(values + i, factors);
+    store_codes(codes + i, value, {dynamic8_numbers(value.first), dynamic8_numbers(value.second)});
+  }
+  portable::write_dynamic8(values + i, count - i, factors, codes + i);
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
@@ -650,6 +720,13 @@ const LaneFunctions kAvx2Lanes = {
     {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
     {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
     {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
+};
+
+const CodeFunctions kAvx2Codes = {
+    {write_natural8<float>, write_dynamic8<float>},
+    {write_natural8<Float16>, write_dynamic8<Float16>},
+    {write_natural8<BFloat16>, write_dynamic8<BFloat16>},
+    portable::expand_codes,  // a gather of eight words takes longer than eight loads
 };
 
 }  // namespace switchml::kernels

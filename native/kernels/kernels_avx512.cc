@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "native/kernels/code_numbers.h"
 #include "native/kernels/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -619,6 +620,91 @@ template <typename Integer>
 SWITCHML_AVX512 bool integers_within(const Integer* values, size_t count, int32_t bound) {
   return portable::all_within(values, count, bound);
 }
+
+// Codes.
+
+SWITCHML_AVX512 inline void store_codes(uint8_t* to, __m512 values, __m512i numbers) {
+  const __m512i sign = _mm512_set1_epi32(wire::kCodeSign);
+  const __m512i signs = _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(values), 24), sign);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_or_si512(signs, numbers)));
+}
+
+template <typename Value>
+SWITCHML_AVX512 inline __m512 load_scaled(const Value* from, const Factors& factors) {
+  return scaled<true>(load_values(from), _mm512_set1_ps(factors.first), _mm512_set1_ps(factors.second));
+}
+
+// Does what natural8_number() does for 16 values, whose thresholds begin at `thresholds`.
+SWITCHML_AVX512 inline __m512i natural8_numbers(__m512 values, const uint16_t* thresholds) {
+  const __m512 magnitudes = _mm512_abs_ps(values);
+  const __m512 plus_one = _mm512_add_ps(magnitudes, _mm512_set1_ps(1.0F));
+  const __m512i bits = _mm512_castps_si512(_mm512_max_ps(plus_one, _mm512_add_ps(magnitudes, magnitudes)));
+  const __m512i threshold = _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(thresholds)));
+  const __m512i offset = _mm512_set1_epi32(static_cast<int>(kNatural8Offset));
+  const __m512i added = _mm512_add_epi32(_mm512_slli_epi32(threshold, kThresholdBit), offset);
+  const __m512i numbers = _mm512_srli_epi32(_mm512_add_epi32(bits, added), kFractionBits);
+  return _mm512_and_si512(numbers, _mm512_set1_epi32(kNumberMask));
+}
+
+// Does what dynamic8_number() does for 16 values.
+SWITCHML_AVX512 inline __m512i dynamic8_numbers(__m512 values) {
+  const __m512i bits = _mm512_castps_si512(_mm512_abs_ps(values));
+  const __m512i first = _mm512_set1_epi32(kFirstCellBits);
+  const __m512i from_first = _mm512_sub_epi32(_mm512_max_epu32(bits, first), first);
+  const __m512i places = _mm512_min_epu32(from_first, _mm512_set1_epi32(kLastPlace));
+  const __m512i cells = _mm512_i32gather_epi32(_mm512_srli_epi32(places, kRestBits), kDynamic8Cells.data(), 4);
+  const __m512i rests = _mm512_and_si512(places, _mm512_set1_epi32(kRests - 1));
+  return _mm512_srli_epi32(_mm512_add_epi32(cells, rests), kRestBits);
+}
+
+template <typename Value>
+SWITCHML_AVX512 void write_natural8(const Value* values, size_t count, const Factors& factors, const Rounding& rounding,
+                                    uint8_t* codes) {
+  Thresholds thresholds;
+  write_thresholds(rounding, count, thresholds.of.data());
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m512 value = load_scaled(values + i, factors);
+    store_codes(codes + i, value, natural8_numbers(value, &thresholds.of[i]));
+  }
+  portable::write_natural8(values + i, count - i, factors, &thresholds.of[i], codes + i);
+}
+
+template <typename Value>
+SWITCHML_AVX512 void write_dynamic8(const Value* values, size_t count, const Factors& factors, uint8_t* codes) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m512 value = load_scaled(values + i, factors);
+    store_codes(codes + i, value, dynamic8_numbers(value));
+  }
+  portable::write_dynamic8(values + i, count - i, factors, codes + i);
+}
+
+// The magnitudes of the 128 positive codes are in eight vectors. An instruction looks up in two of them by the lowest
+// five bits of a code; the next two bits choose among its results.
+SWITCHML_AVX512 void expand_codes(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words) {
+  const wire::CodeTable& table = wire::code_table_of(format);
+  __m512i magnitudes[wire::kCodeSign / kLanes];
+  for (size_t i = 0; i < wire::kCodeSign / kLanes; ++i) {
+    magnitudes[i] = _mm512_loadu_si512(&table[kLanes * i]);
+  }
+  const auto look_up = [&](size_t i, __m512i code) SWITCHML_AVX512 {
+    return _mm512_permutex2var_epi32(magnitudes[i], code, magnitudes[i + 1]);
+  };
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m512i code = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
+    const __mmask16 bit5 = _mm512_test_epi32_mask(code, _mm512_set1_epi32(1 << 5));
+    const __mmask16 bit6 = _mm512_test_epi32_mask(code, _mm512_set1_epi32(1 << 6));
+    const __m512i low = _mm512_mask_blend_epi32(bit5, look_up(0, code), look_up(2, code));
+    const __m512i high = _mm512_mask_blend_epi32(bit5, look_up(4, code), look_up(6, code));
+    const __m512i magnitude = _mm512_mask_blend_epi32(bit6, low, high);
+    const __mmask16 negative = _mm512_movepi32_mask(code);
+    const __m512i word = _mm512_mask_sub_epi32(magnitude, negative, _mm512_setzero_si512(), magnitude);
+    _mm512_storeu_si512(words + 4 * i, swap(word));
+  }
+  portable::expand_codes(codes + i, count - i, format, words + 4 * i);
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
@@ -641,6 +727,13 @@ const LaneFunctions kAvx512Lanes = {
     {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
     {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
     {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
+};
+
+const CodeFunctions kAvx512Codes = {
+    {write_natural8<float>, write_dynamic8<float>},
+    {write_natural8<Float16>, write_dynamic8<Float16>},
+    {write_natural8<BFloat16>, write_dynamic8<BFloat16>},
+    expand_codes,
 };
 
 }  // namespace switchml::kernels

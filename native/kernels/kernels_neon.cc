@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "native/kernels/code_numbers.h"
 #include "native/kernels/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -373,6 +374,38 @@ bool integers_within(const Integer* values, size_t count, int32_t bound) {
   return portable::all_within(values, count, bound);
 }
 
+// Codes.
+
+// Does what natural8_number() does for 4 values.
+inline uint16x4_t natural8_numbers(float32x4_t values, uint16x4_t thresholds) {
+  const float32x4_t magnitudes = vabsq_f32(values);
+  const float32x4_t plus_one = vaddq_f32(magnitudes, vdupq_n_f32(1.0F));
+  const uint32x4_t bits = vreinterpretq_u32_f32(vmaxq_f32(plus_one, vaddq_f32(magnitudes, magnitudes)));
+  const uint32x4_t added = vaddq_u32(vshll_n_u16(thresholds, kThresholdBit), vdupq_n_u32(kNatural8Offset));
+  return vmovn_u32(vandq_u32(vshrq_n_u32(vaddq_u32(bits, added), kFractionBits), vdupq_n_u32(kNumberMask)));
+}
+
+// Returns the signs of 4 values in the places that they have in codes.
+inline uint16x4_t code_signs_of(float32x4_t values) {
+  return vand_u16(vshr_n_u16(vshrn_n_u32(vreinterpretq_u32_f32(values), 16), 8), vdup_n_u16(wire::kCodeSign));
+}
+
+template <typename Value>
+void write_natural8(const Value* values, size_t count, const Factors& factors, const Rounding& rounding,
+                    uint8_t* codes) {
+  Thresholds thresholds;
+  write_thresholds(rounding, count, thresholds.of.data());
+  const auto codes_from = [&](size_t i) {
+    const float32x4_t value = vmulq_n_f32(vmulq_n_f32(load_values(values + i), factors.first), factors.second);
+    return vorr_u16(natural8_numbers(value, vld1_u16(&thresholds.of[i])), code_signs_of(value));
+  };
+  size_t i = 0;
+  for (; i + kHalves <= count; i += kHalves) {
+    vst1_u8(codes + i, vmovn_u16(vcombine_u16(codes_from(i), codes_from(i + kLanes))));
+  }
+  portable::write_natural8(values + i, count - i, factors, &thresholds.of[i], codes + i);
+}
+
 }  // namespace
 
 const Functions kNeon = {
@@ -393,6 +426,14 @@ const LaneFunctions kNeonLanes = {
     {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
     {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
     {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
+};
+
+// NEON cannot look up in large tables.
+const CodeFunctions kNeonCodes = {
+    {write_natural8<float>, portable::write_dynamic8<float>},
+    {write_natural8<Float16>, portable::write_dynamic8<Float16>},
+    {write_natural8<BFloat16>, portable::write_dynamic8<BFloat16>},
+    portable::expand_codes,
 };
 
 }  // namespace switchml::kernels

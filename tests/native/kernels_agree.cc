@@ -1,6 +1,7 @@
 // Compares the kernels of every instruction set of this CPU with the portable ones, which the unit tests compare with
 // numpy. tests/native/run.sh builds and runs it, also for 64-bit ARM under qemu. With --all, every one of the 2^32
-// float32 numbers is narrowed, and the result is also compared with the definition of rounding.
+// float32 numbers is narrowed and coded, and the results are also compared with the definitions of rounding and of
+// dynamic8; a sample of them otherwise.
 #include <algorithm>
 #include <array>
 #include <cinttypes>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,16 +17,20 @@
 #include <vector>
 
 #include "native/kernels/accumulate.h"
+#include "native/kernels/codes.h"
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
+#include "native/kernels/kernel_functions.h"
 #include "native/kernels/kernels.h"
 #include "native/kernels/lanes.h"
 #include "native/kernels/limbs.h"
+#include "native/wire/codes.h"
 
 using switchml::kernels::BFloat16;
 using switchml::kernels::Float16;
 using switchml::kernels::Instructions;
 namespace kernels = switchml::kernels;
+namespace wire = switchml::wire;
 
 namespace {
 
@@ -184,6 +190,147 @@ void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
     compare<Integer>(instructions, "unpack_lanes", count,
                      [&](Integer* out) { return kernels::unpack_lanes(words.data(), count, bits, out); });
   }
+}
+
+// Compares codes of values with any bits, also NaN and infinity, which begin behind a first value that sets the scale.
+// So neither the values nor their codes are aligned.
+template <typename Value>
+void compare_codes(kernels::Instructions instructions, size_t count) {
+  std::vector<Value> values(1 + count);
+  for (Value& value : values) value = random_value<Value>();
+  const int exponent = kernels::block_exponent(values.data(), 1);
+  for (const int unit_bits : {18, 25, 30}) {
+    const int shift = unit_bits - (exponent - 126);
+    const kernels::Rounding rounding(random32(), random32());
+    compare<uint8_t>(instructions, "write_natural8", 1 + count, [&](uint8_t* codes) {
+      kernels::write_natural8(values.data() + 1, count, shift, rounding, codes + 1);
+      return 0;
+    });
+    compare<uint8_t>(instructions, "write_dynamic8", 1 + count, [&](uint8_t* codes) {
+      kernels::write_dynamic8(values.data() + 1, count, shift, codes + 1);
+      return 0;
+    });
+  }
+}
+
+void compare_expansion(kernels::Instructions instructions, size_t count) {
+  std::vector<uint8_t> codes(1 + count);
+  const uint32_t first = random32();
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(first + i);
+  for (const wire::Format format : {wire::Format::natural8, wire::Format::dynamic8}) {
+    compare<uint8_t>(instructions, "expand_codes", 1 + 4 * count, [&](uint8_t* words) {
+      kernels::expand_codes(codes.data() + 1, count, format, words + 1);
+      return kernels::weigh_codes(codes.data() + 1, count, format);
+    });
+  }
+}
+
+// The magnitudes from which on dynamic8 has the next number: those halfway between two, as float32 numbers.
+std::vector<float> dynamic8_bounds() {
+  std::vector<float> bounds;
+  for (size_t number = 1; number < wire::kCodeSign; ++number) {
+    bounds.push_back(static_cast<float>(uint64_t{wire::kDynamic8[number - 1]} + wire::kDynamic8[number]) / 2);
+  }
+  return bounds;
+}
+
+// Returns the numbers at which a code may change, the largest and smallest ones of their kind, and their neighbours.
+std::vector<float> special_floats() {
+  using Limits = std::numeric_limits<float>;
+  std::vector<float> magnitudes = dynamic8_bounds();
+  magnitudes.insert(magnitudes.end(), {0, Limits::min(), Limits::max(), INFINITY, Limits::quiet_NaN()});
+  for (int power = 0; power < 32; ++power) magnitudes.push_back(std::ldexp(1.0F, power));
+  for (uint32_t number = 1; number < wire::kCodeSign; ++number) {
+    magnitudes.push_back(static_cast<float>(wire::kDynamic8[number]));
+  }
+  std::vector<float> floats;
+  for (const float magnitude : magnitudes) {
+    for (const float value : {magnitude, std::nextafter(magnitude, 0.0F), std::nextafter(magnitude, INFINITY)}) {
+      floats.insert(floats.end(), {value, -value});
+    }
+  }
+  return floats;
+}
+
+// Calls act(values) for the special float32 numbers, and for all or for a sample of all.
+template <typename Act>
+void for_floats(bool all, const Act& act) {
+  act(special_floats());
+  constexpr uint32_t kStep = (uint64_t{1} << 32) / kMost;
+  std::vector<float> values(kMost);
+  for (uint32_t first = 0; first < kStep; first += all ? 1 : 997) {
+    for (uint32_t i = 0; i < kMost; ++i) values[i] = kernels::float_of(first + i * kStep);
+    act(values);
+  }
+}
+
+void compare_codes_of_floats(kernels::Instructions instructions, bool all) {
+  for_floats(all, [&](const std::vector<float>& values) {
+    const kernels::Rounding rounding(random32(), random32());
+    compare<uint8_t>(instructions, "write_natural8", values.size(), [&](uint8_t* codes) {
+      kernels::write_natural8(values.data(), values.size(), 0, rounding, codes);
+      return 0;
+    });
+    compare<uint8_t>(instructions, "write_dynamic8", values.size(), [&](uint8_t* codes) {
+      kernels::write_dynamic8(values.data(), values.size(), 0, codes);
+      return 0;
+    });
+  });
+}
+
+void expect_code(uint8_t found, float value, uint32_t number, kernels::Instructions instructions) {
+  if (found == (std::signbit(value) ? wire::kCodeSign | number : number)) return;
+  std::printf("%a became the code %02x with %s\n", static_cast<double>(value), found,
+              kNames[static_cast<size_t>(instructions)]);
+  std::exit(1);
+}
+
+// Checks that a number becomes the upper of the two codes around it from the place on that its random number sets, and
+// the lower one just below.
+void check_natural8(kernels::Instructions instructions) {
+  kernels::use_instructions(instructions);
+  const kernels::Rounding rounding(random32(), random32());
+  kernels::Thresholds thresholds;
+  kernels::portable::write_thresholds(rounding, kMost, thresholds.of.data());
+  std::vector<float> values(kMost);
+  std::vector<uint8_t> codes(kMost);
+  constexpr uint32_t kFractions = 1U << 23U;  // between two powers of two, and between 0 and 1
+  for (const uint32_t up : {0U, 1U}) {
+    for (uint32_t lower = 0; lower <= 30; ++lower) {  // the code
+      for (uint32_t i = 0; i < kMost; ++i) {
+        const uint32_t fraction = kFractions - 128U * thresholds.of[i] - 64 - (1 - up);
+        const auto magnitude = static_cast<float>(fraction + (lower == 0 ? 0 : kFractions));
+        values[i] = std::ldexp(i % 2 == 0 ? magnitude : -magnitude, std::max(static_cast<int>(lower) - 1, 0) - 23);
+      }
+      kernels::write_natural8(values.data(), kMost, 0, rounding, codes.data());
+      for (uint32_t i = 0; i < kMost; ++i) expect_code(codes[i], values[i], lower + up, instructions);
+    }
+  }
+}
+
+// Checks that the code is the number of bounds at or below a magnitude.
+void check_dynamic8(bool all) {
+  kernels::use_instructions(kernels::Instructions::portable);
+  const std::vector<float> bounds = dynamic8_bounds();
+  std::vector<uint8_t> codes(kMost);
+  for_floats(all, [&](const std::vector<float>& values) {
+    kernels::write_dynamic8(values.data(), values.size(), 0, codes.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto number = std::upper_bound(bounds.begin(), bounds.end(), std::abs(values[i])) - bounds.begin();
+      expect_code(codes[i], values[i], static_cast<uint32_t>(number), kernels::Instructions::portable);
+    }
+  });
+}
+
+void compare_all_codes(kernels::Instructions instructions, bool all) {
+  for (size_t count = 0; count <= kMost; count = count < 100 ? count + 1 : count + kMost - 100) {
+    compare_codes<float>(instructions, count);
+    compare_codes<kernels::Float16>(instructions, count);
+    compare_codes<kernels::BFloat16>(instructions, count);
+    compare_expansion(instructions, count);
+  }
+  compare_codes_of_floats(instructions, all);
+  check_natural8(instructions);
 }
 
 void compare_limbs(kernels::Instructions instructions, size_t count) {
@@ -347,10 +494,13 @@ int main(int argc, char** argv) {
     }
     compare_conversions<kernels::Float16>(instructions, all);
     compare_conversions<kernels::BFloat16>(instructions, all);
+    compare_all_codes(instructions, all);
     std::printf(" %s", kNames[static_cast<size_t>(instructions)]);
     std::fflush(stdout);
   }
   std::printf("\n");
+  check_natural8(kernels::Instructions::portable);
+  check_dynamic8(all);
   if (all) {
     check_rounding<kernels::Float16>();
     check_rounding<kernels::BFloat16>();

@@ -15,12 +15,10 @@ def test_every_kernel_of_the_library_is_timed_with_all_instructions() -> None:
     timed = {(name.split()[0], instructions) for name, instructions, _ in kernel_loop.passes(PROTOCOL_MAX_VALUES)}
     here = {each.name.lower() for each in kernels.Instructions if kernels.cpu_has(each)}
     names = offered - {"best_instructions", "cpu_has", "use_instructions", "run"}
-    portable = {"write_codes", "expand_codes"}  # without a form for each instruction set
-    names -= {"levels_for", "all_within"} | portable
+    names -= {"levels_for", "all_within"}
     names |= {"bits_of_largest", "pack_limb", "join_limbs"}
     assert timed >= {(name, instructions) for name in names for instructions in here}
     assert timed >= {(name, instructions) for name in ("add", "sum") for instructions in here}
-    assert timed >= {(name, "portable") for name in portable}
 
 
 def test_kernels_run_over_as_much_as_they_are_asked_to() -> None:
