@@ -18,7 +18,7 @@ from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
-from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.ranks import TURN_SECONDS, RankGroup
 from switchml.benchmarks.results import Result
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
@@ -35,6 +35,7 @@ _BASE: Final = "none"
 _PEER: Final = "gloo"
 _BUDGET: Final = 0.1  # of the bytes of the whole training without compression
 _SEED: Final = 1
+_STEP_SECONDS: Final = 1.0  # that a step of a training may take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +199,8 @@ class _Measurement:
         options = self._options
         for method, factor, momentum in itertools.product(methods, options.learning_rates, options.momenta):
             self.states.append(machine_state.now())
-            answers = self._group.command(f"train {task} {method} {options.training_steps} {_SEED} {factor} {momentum}")
+            training = f"train {task} {method} {options.training_steps} {_SEED} {factor} {momentum}"
+            answers = self._group.command(training, TURN_SECONDS + options.training_steps * _STEP_SECONDS)
             _require_same(method, answers)
             found = answers[0] | {"task": task, "learning_rate": factor, "momentum": momentum}
             self.samples.append(Sample("train", method, found))
