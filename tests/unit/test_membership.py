@@ -34,11 +34,8 @@ class Native:
     def wait(self, _ticket: int, _seconds: float) -> bool:
         return True
 
-    def outcome(self, _ticket: int) -> Any:
+    def release(self, _ticket: int) -> Any:
         return SimpleNamespace(status="failed", non_finite_indices=(), non_finite_count=0)
-
-    def release(self, ticket: int) -> None:
-        pass
 
     def abandon(self) -> None:
         self.abandoned = True
