@@ -667,7 +667,8 @@ Examples:
     show_default=True,
     metavar="METHOD,...",
     help="Methods of docs/compression.md with their arguments, NAME:ARGUMENT=VALUE; also wire:bits=16 or 8 (the option"
-    " of a process group) and powersgd:rank=N. The peers none and gloo are always measured.",
+    " of a process group) and powersgd:rank=N:start=S (its first S steps are sums; 2 without `start`). The peers none"
+    " and gloo are always measured.",
 )
 @_count("--elements", low=64, high=1 << 30, default=25_000_000, help_text="Elements of the gradient.")
 @_rates("200mbit,1gbit")

@@ -118,7 +118,8 @@ def _way(method: str, model: DistributedDataParallel) -> tuple[Any, Any]:
     if name == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=arguments["rank"], start_powerSGD_iter=2)
+        rank, start = arguments["rank"], arguments.get("start", 2)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=start)
         return hooks.InOrder(state, powerSGD_hook.powerSGD_hook), hooks.in_order_hook
     return compression.CompressionState(model, compression.by_name(name, **arguments)), compression.compression_hook
 

@@ -5,12 +5,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fabric_harness import Ctl, why_no_namespaces
 
 from switchml.topologies.namespaces import Namespaces
 
 REASON = why_no_namespaces()
+POWERSGD = "powersgd:rank=2:start=3"
 
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
@@ -33,12 +35,12 @@ def test_steps_of_two_workers() -> None:
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 def test_compression_of_two_workers() -> None:
-    """Two methods make steps and train a little; the bytes that native code counts are those of the methods."""
+    """Three methods make steps and train a little; the bytes that native code counts are those of the methods."""
     pytest.importorskip("sklearn")
     with tempfile.TemporaryDirectory(prefix="swml-") as base:
         ctl = Ctl(Path(base) / "run")
         small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
-        small += ["--methods", "wire:bits=8,shared_topk:density=0.01", "--training-steps", "4"]
+        small += ["--methods", f"wire:bits=8,shared_topk:density=0.01,{POWERSGD}", "--training-steps", "4"]
         small += ["--learning-rates", "1,0.5", "--momenta", "0.9,0"]
         result = ctl.json("bench", "compression", *small, "--torch-python", sys.executable, timeout=180)
     rows = {row["method"]: row for row in result["rows"]}
@@ -47,7 +49,7 @@ def test_compression_of_two_workers() -> None:
         for sample in result["samples"]
         if sample["kind"] == "train"
     ]
-    assert list(rows) == ["gloo", "none", "wire:bits=8", "shared_topk:density=0.01"]
+    assert list(rows) == ["gloo", "none", "wire:bits=8", "shared_topk:density=0.01", POWERSGD]
     assert rows["gloo"]["bits"] is None
     assert rows["none"]["bits"] == pytest.approx(32, rel=0.01)
     assert rows["wire:bits=8"]["bits"] == pytest.approx(8, rel=0.01)
@@ -57,12 +59,15 @@ def test_compression_of_two_workers() -> None:
         [steps] = row["steps"]
         assert steps["none"] > 0
         assert steps["gloo"] > 0
-    for name in ("none", "wire:bits=8", "shared_topk:density=0.01"):
+    for name in ("none", "wire:bits=8", "shared_topk:density=0.01", POWERSGD):
         assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
         assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])
         curves = [curve for method, task, curve in trained if (method, task) == (name, "text")]
         assert len(curves) == 4
         assert all(one != other for one, other in itertools.combinations(curves, 2))
+    sent = {name: np.diff([point[1] for point in curve], prepend=0) for name, task, curve in trained if task == "text"}
+    assert sent[POWERSGD][:3] == pytest.approx(sent["none"][:3], rel=0.01)
+    assert sent[POWERSGD][3] < sent["none"][3] / 5
 
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
