@@ -115,9 +115,10 @@ docker-requirements: $(VENV)/dev.stamp
 	  --extra demo --extra ptf pyproject.toml
 	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
+# The blocks of the pages on PyTorch come first, because they take longest. Three at a time, since ranks wait for each other.
 test-torch: $(TORCH_VENV)/torch.stamp
-	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/torch $(ARGS)
-	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest -n 2 --dist worksteal tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest -n 3 --dist worksteal \
+	  $(if $(ARGS),tests/torch $(ARGS),tests/fabric/test_documents.py tests/torch -k torch)
 
 faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/fabric/test_jobs.py tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py $(ARGS))
