@@ -115,7 +115,8 @@ docker-requirements: $(VENV)/dev.stamp
 	  --extra demo --extra ptf pyproject.toml
 	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
-# The blocks of the pages on PyTorch come first, because they take longest. Three at a time, since ranks wait for each other.
+# The blocks of the pages on PyTorch come first, because they take longest; `-k torch` takes all of tests/torch as well. Three
+# at a time, since ranks wait for each other.
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest -n 3 --dist worksteal \
 	  $(if $(ARGS),tests/torch $(ARGS),tests/fabric/test_documents.py tests/torch -k torch)

@@ -116,12 +116,16 @@ def _way(method: str, model: DistributedDataParallel) -> tuple[Any, Any]:
     if name == "wire":
         return dist.new_group(pg_options=Options(wire=arguments["bits"])), hooks.all_reduce_hook
     if name == "powersgd":
-        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
-        rank, start = arguments["rank"], arguments.get("start", 2)
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=start)
-        return hooks.InOrder(state, powerSGD_hook.powerSGD_hook), hooks.in_order_hook
+        return _power_sgd(**arguments)
     return compression.CompressionState(model, compression.by_name(name, **arguments)), compression.compression_hook
+
+
+def _power_sgd(rank: int, start: int = 2) -> tuple[Any, Any]:
+    """Return the state and the hook of PyTorch's PowerSGD, which sums the gradients of the first `start` steps."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=start)
+    return hooks.InOrder(state, powerSGD_hook.powerSGD_hook), hooks.in_order_hook
 
 
 def _compute(method: str, elements: str, calls: str) -> dict[str, Any]:
