@@ -123,26 +123,41 @@ class Switches:
         below = self.trees.below(name) if name else []
         return ready + [switch for switch in self if switch.ready and switch.name in below and switch.name != name]
 
-    def next_epoch(self, switches: Iterable[ManagedSwitch]) -> int:
+    def next_epoch(self, switches: Sequence[ManagedSwitch], tenant: str) -> int:
         """Return an epoch that none of these switches has used since its registers were empty.
 
+        A tenant may use as many epochs of a switch as it leaves to all others, so it can at no time use them up.
+
         Raises:
-            NoRoom: all epochs are used up.
+            NoRoom: all epochs are used up, or the tenant has used as many as are left.
 
         """
-        last, name = max((self._store.last_epoch(switch.name) or 0, switch.name) for switch in switches)
-        if last >= MAX_EPOCH:
-            raise NoRoom(
-                f"switch {name} has used up its {MAX_EPOCH} epochs; let its jobs end, then it starts over",
-                epochs=MAX_EPOCH,
-            )
-        return last + 1
+        names = [switch.name for switch in switches]
+        last, name = max((self._store.last_epoch(name) or 0, name) for name in names)
+        left, used = MAX_EPOCH - last, self._store.epochs_of_tenant(tenant, names)
+        if used < left:
+            return last + 1
+        why = f"switch {name} has used up its {MAX_EPOCH} epochs"
+        if left:
+            whose = f"tenant {tenant}" if tenant else "no tenant"
+            why = f"jobs of {whose} have used {used} epochs of switch {name}, and the last {left} are for others"
+        raise NoRoom(
+            f"{why}; let the jobs on it end, then its epochs start over",
+            epochs=MAX_EPOCH,
+            epochs_left=left,
+            epochs_of_tenant=used,
+        )
 
-    async def renew_epochs(self, switch: ManagedSwitch) -> None:
-        """Empty the registers of a switch without jobs if its epochs are used up, and count from 1 again."""
-        if (self._store.last_epoch(switch.name) or 0) >= MAX_EPOCH:
+    async def renew_epochs(self, switch: ManagedSwitch, tenant: str) -> None:
+        """Empty the registers of a switch without jobs if a tenant can have no more epochs, and count from 1 again."""
+        try:
+            self.next_epoch([switch], tenant)
+        except NoRoom:
             async with switch.lock:
-                await self._forget_past(switch)
+                before = self._store.last_epoch(switch.name)
+                await switch.driver.reload()
+                if self._store.last_epoch(switch.name) == before:  # otherwise a job has come, with the next epoch
+                    self._restart_epochs(switch)
                 await switch.driver.reconcile([])
 
     async def run(self, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]) -> None:
@@ -180,6 +195,9 @@ class Switches:
 
     async def _forget_past(self, switch: ManagedSwitch) -> None:
         await switch.driver.reload()
+        self._restart_epochs(switch)
+
+    def _restart_epochs(self, switch: ManagedSwitch) -> None:
         self._store.restart_epochs(switch.name)
         _LOG.info("switch %s starts over with empty registers", switch.name)
 

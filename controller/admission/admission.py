@@ -77,7 +77,7 @@ class Admission:
         """
         try:
             request.validate()
-            await self._renew_epochs(request.switch)
+            await self._renew_epochs(request)
             return await self._admit_when_free(request, placement)
         except ControllerError as refusal:
             name = f"job {request.name!r} with " if request.name else ""
@@ -85,11 +85,11 @@ class Admission:
             self._store.events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
             raise
 
-    async def _renew_epochs(self, wanted: str) -> None:
-        """Restart the epochs of switches without jobs that have used theirs up."""
-        for switch in self._switches.candidates(wanted):
+    async def _renew_epochs(self, request: JobRequest) -> None:
+        """Restart the epochs of switches without jobs on which the tenant can have no more."""
+        for switch in self._switches.candidates(request.switch):
             if not any(place.switch == switch.name for job in self._jobs.held() for place in job.switches):
-                await self._switches.renew_epochs(switch)
+                await self._switches.renew_epochs(switch, request.tenant)
 
     async def _admit_when_free(self, request: JobRequest, placement: Placement | None) -> Admitted:
         try:
@@ -188,7 +188,7 @@ class Admission:
         """Write a job whose checks have passed to the store, with slots on all switches of its tree."""
         held = self._jobs.held()
         number = next_job_id(self._store.last_job_id(), {job.id for job in held})
-        epoch = self._switches.next_epoch(tree.switches)
+        epoch = self._switches.next_epoch(tree.switches, request.tenant)
         places = tree.places(epoch, self._pools.allocate(tree.switches, slots), slots, group=number)
         job = Job(
             key=0,

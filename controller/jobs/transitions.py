@@ -280,7 +280,7 @@ class Transitions:
 
         Raises:
             AgentFailed, NoAgent: no rank is left, or no agent takes a rank that waits for a process.
-            NoRoom: a switch's epochs are used up.
+            NoRoom: a switch has no more epochs for the job's tenant.
 
         """
         if transition.past:
@@ -352,7 +352,7 @@ class Transitions:
 
     def _next_places(self, live: LiveJob, ranks: Sequence[Rank]) -> list[JobSwitch]:
         """Return the switches that are needed for these ranks, in a new epoch."""
-        epoch = self._switches.next_epoch(live.switches)
+        epoch = self._switches.next_epoch(live.switches, live.job.tenant)
         if not live.job.in_tree:
             return [replace(place, epoch=epoch) for place in live.job.switches]
         parents = self._switches.trees.smallest(list(dict.fromkeys(rank.switch for rank in ranks)))

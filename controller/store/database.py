@@ -8,6 +8,7 @@ import logging
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
@@ -312,10 +313,16 @@ class Store:
             row = self._database.execute("SELECT last FROM epochs WHERE switch = ?", (switch,)).fetchone()
         return int(row[0]) if row else None
 
+    def epochs_of_tenant(self, tenant: str, switches: Sequence[str]) -> int:
+        """Return the number of epochs that a tenant has used on one of these switches: on the one with the most."""
+        with store_errors(self.path):
+            return _epochs_by_tenant(self._database, switches)[tenant]
+
     def restart_epochs(self, switch: str) -> None:
         """Count this switch's epochs from 1 again: its registers have just been emptied."""
         with self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO epochs VALUES (?, 0)", (switch,))
+            database.execute("DELETE FROM epochs_of_tenants WHERE switch = ?", (switch,))
 
     def _stored_events(self) -> list[Event]:
         columns = ", ".join(_EVENT_COLUMNS)
@@ -408,10 +415,32 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _use_epochs(database: sqlite3.Connection, job: Job) -> None:
+    """Mark a job's epoch as used on all its switches.
+
+    A switch passes over the epochs that another switch of the job has used, so the tenants that used those there count
+    as their users here.
+    """
+    switches = [place.switch for place in job.switches]
+    used = _epochs_by_tenant(database, switches)
+    used[job.tenant] += 1
     database.executemany(
         "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
-        [(place.switch, place.epoch) for place in job.switches],
+        [(switch, job.epoch) for switch in switches],
     )
+    database.executemany(
+        "INSERT OR REPLACE INTO epochs_of_tenants VALUES (?, ?, ?)",
+        [(switch, tenant, count) for switch in switches for tenant, count in used.items()],
+    )
+
+
+def _epochs_by_tenant(database: sqlite3.Connection, switches: Sequence[str]) -> Counter[str]:
+    """Return for each tenant the largest number of epochs that it has used on any of these switches."""
+    places = ", ".join("?" * len(switches))
+    rows = database.execute(
+        f"SELECT tenant, max(used) FROM epochs_of_tenants WHERE switch IN ({places}) GROUP BY tenant",  # noqa: S608
+        tuple(switches),
+    )
+    return Counter(dict(rows.fetchall()))
 
 
 def _write_switches(database: sqlite3.Connection, job: Job) -> None:

@@ -162,4 +162,12 @@ MIGRATIONS = (
     """
     ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    CREATE TABLE epochs_of_tenants (
+        switch TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        used INTEGER NOT NULL,
+        PRIMARY KEY (switch, tenant)
+    ) WITHOUT ROWID;
+    """,
 )
