@@ -63,25 +63,15 @@ class Parsed(click.ParamType[Any]):
             self.fail(str(error), parameter, context)
 
 
-def setting(name: str, option: str) -> Callable[[F], F]:
-    """Declare an option for a key of the configuration."""
+def setting(name: str) -> Callable[[F], F]:
+    """Declare the option of a key of the configuration; `launch.settings.load` parses its text."""
     from switchml.launch.settings import KEYS
 
     key = KEYS[name]
-
-    def parse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
-        if value is None:
-            return None
-        try:
-            return key.parse(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
     default = f"; default {key.default}" if key.default not in (None, "", ()) else ""
     return click.option(
-        option,
+        key.option,
         name.replace(".", "_", 1),
-        callback=parse,
         metavar="VALUE",
         help=f"{key.help}  [{key.variable}; {name} in config.toml{default}]",
     )

@@ -299,9 +299,9 @@ Examples:
     help="Number of ranks of the job, 1..4096; one switch takes at most 64.",
 )
 @click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller generates one.")
-@setting("job.slots", "--slots")
-@setting("job.switch", "--switch")
-@setting("job.aggregators", "--aggregators")
+@setting("job.slots")
+@setting("job.switch")
+@setting("job.aggregators")
 @click.option(
     "--on-failure",
     type=click.Choice(["abort", "shrink", "restart"]),
@@ -377,13 +377,13 @@ def start_job(
     """
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")
+    settings = session.settings(**options)
     if detach:
         return _start_detached(session.arguments)
 
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch import job_start
 
-    settings = session.settings(**options)
     policies = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
     policy = policies[on_failure]
     request = job_start.JobRequest(

@@ -188,6 +188,11 @@ class Key:
     default: Any
     help: str
 
+    @property
+    def option(self) -> str:
+        """Its option of switchml-ctl."""
+        return "--" + self.name.rpartition(".")[2].replace("_", "-")
+
 
 _FABRIC: Final = FabricOptions()
 
@@ -394,7 +399,7 @@ def load(
     for key in KEYS.values():
         option = (options or {}).get(key.name)
         if option is not None:
-            value, source = option, f"option {key.name}"
+            value, source = option, f"option {key.option}"
         elif environment.get(key.variable):
             value, source = environment[key.variable], f"environment variable {key.variable}"
         elif key.name in content:
