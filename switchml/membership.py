@@ -250,9 +250,10 @@ class Membership:
             return
         late = f"rank {rank_numbers(ranks)} had not taken part"
         missing = late if ranks else "which ranks were missing is not known"
+        seconds = round(submitted.timeout, 2)
         self._fail(
             CollectiveTimeout(
-                f"{submitted.call} of {self.description} was not complete after {submitted.timeout:g} s; {missing}. "
+                f"{submitted.call} of {self.description} was not complete after {seconds:g} s; {missing}. "
                 "Check the state of the ranks (`switchml-ctl job show`), allow more time, or start the job again.",
                 ranks,
             ),

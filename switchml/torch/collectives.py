@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from switchml.calls import Sparse
+from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Direct, Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo
@@ -49,6 +50,7 @@ class Collective(ABC):
     Attributes:
         operands: the tensors that get results.
         inputs: tensors that are only read.
+        deadline: the time at which it must have ended.
         work: the handle that the caller got.
         handles: calls of the library or of Gloo that must end before `finish`.
         wire_bytes: the bytes of values that these calls have put into packets; set by the queue at their end.
@@ -69,7 +71,7 @@ class Collective(ABC):
         inputs: Sequence[Operand] = (),
     ) -> None:
         self.name = name
-        self.timeout = timeout
+        self.deadline = Deadline.after(timeout)
         self.operands = operands
         self.inputs = inputs
         self.work = CompletedLater(f"{name} of {_described(results)}" if results else name, results)
@@ -101,7 +103,7 @@ class Collective(ABC):
         """Submit the collective to the network."""
         self.first_call = network.calls
         self._ready()
-        self.handles = self._start(network, self.timeout.total_seconds())
+        self.handles = self._start(network, self.deadline)
 
     def start_again(self, exact: ExactNetwork) -> None:
         """Start the collective, perhaps after an attempt, with the tensors' values at the time of the call."""
@@ -114,17 +116,18 @@ class Collective(ABC):
         self._ready()
         self.handles = self._start_over_gloo(gloo)
 
-    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None) -> None:
+    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Write the result of rank `giver` to the targets of all ranks.
 
         Args:
             gloo: the group of Gloo.
             giver: a rank that has the result.
             _exact: makes sums over this group, if they must have the bits of the network.
+            deadline: that of the ranks that wait for the result.
 
         """
         for operand in self.operands:
-            broadcast_over_gloo(gloo, operand.target, giver, self.timeout).wait()
+            broadcast_over_gloo(gloo, operand.target, giver, deadline.left).wait()
 
     def finish(self) -> bool:
         """Write the results to the caller's tensors, and return whether they are known to hold NaN or infinity."""
@@ -152,7 +155,7 @@ class Collective(ABC):
             operand.restore()
 
     @abstractmethod
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Start the calls of the network, and return their handles."""
 
     @abstractmethod
@@ -200,10 +203,10 @@ class AllReduce(Collective):
         """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         if not self._parts:
             self._encode()
-        return [work for part in self._parts for work in part.start(network, timeout)]
+        return [work for part in self._parts for work in part.start(network, deadline)]
 
     def _undo(self) -> None:
         super()._undo()
@@ -214,7 +217,7 @@ class AllReduce(Collective):
         self._gloo_parts = [
             GlooReduction(operand.target, self._reduction, self._world_size) for operand in self.operands
         ]
-        return [part.start(gloo, self.timeout) for part in self._gloo_parts]
+        return [part.start(gloo, self.deadline.left) for part in self._gloo_parts]
 
     def _decode(self) -> bool:
         if self._gloo_parts:
@@ -317,7 +320,7 @@ class ReduceScatter(Collective):
         """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
-    def share(self, gloo: Any, _giver: int, exact: ExactNetwork | None) -> None:
+    def share(self, gloo: Any, _giver: int, exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Reduce the inputs over Gloo; a rank that has its results already keeps those."""
         ended = self.work.is_completed()
         results = [torch.empty_like(output.target) if ended else output.target for output in self.operands]
@@ -325,29 +328,29 @@ class ReduceScatter(Collective):
             assert self.first_call is not None
             exact.calls = self.first_call
             for part in self._encoded(results):
-                part.start(exact, self.timeout.total_seconds())
+                part.start(exact, deadline)
                 part.finish()
             return
         for given, result in zip(self.inputs, results, strict=True):
             scatter = GlooScatter(given.target, result, self._reduction, self._world_size)
-            scatter.start(gloo, self.timeout).wait()
+            scatter.start(gloo, deadline.left).wait()
             scatter.finish()
 
     def _undo(self) -> None:
         super()._undo()
         self._parts = []
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         if not self._parts:
             self._encode()
-        return [work for part in self._parts for work in part.start(network, timeout)]
+        return [work for part in self._parts for work in part.start(network, deadline)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         self._gloo_parts = [
             GlooScatter(given.target, output.target, self._reduction, self._world_size)
             for given, output in zip(self.inputs, self.operands, strict=True)
         ]
-        return [part.start(gloo, self.timeout) for part in self._gloo_parts]
+        return [part.start(gloo, self.deadline.left) for part in self._gloo_parts]
 
     def _decode(self) -> bool:
         if self._gloo_parts:
@@ -432,15 +435,15 @@ class AllGather(Collective):
         for piece, part in self._pieces:
             piece.copy_(part.view(piece.shape))
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         return [
-            network.all_gather(given.target, whole.target, True, timeout)
+            network.all_gather(given.target, whole.target, True, deadline.seconds_left)
             for given, whole in zip(self.inputs, self.operands, strict=True)
         ]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         return [
-            all_gather_over_gloo(gloo, whole.target, given.target, self.timeout)
+            all_gather_over_gloo(gloo, whole.target, given.target, self.deadline.left)
             for given, whole in zip(self.inputs, self.operands, strict=True)
         ]
 
@@ -452,12 +455,12 @@ class Broadcast(Collective):
         super().__init__("broadcast", [tensor], [Operand(tensor, private, options)], options, timeout)
         self._root = root
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
-        return [network.broadcast(self.operands[0].target, self._root, True, timeout)]
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
+        return [network.broadcast(self.operands[0].target, self._root, True, deadline.seconds_left)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         self._undo()
-        return [broadcast_over_gloo(gloo, self.operands[0].target, self._root, self.timeout)]
+        return [broadcast_over_gloo(gloo, self.operands[0].target, self._root, self.deadline.left)]
 
 
 class Barrier(Collective):
@@ -466,11 +469,11 @@ class Barrier(Collective):
     def __init__(self, options: Options, timeout: timedelta) -> None:
         super().__init__("barrier", [], [], options, timeout)
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
-        return [network.barrier(timeout, async_op=True)]
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
+        return [network.barrier(deadline.seconds_left, async_op=True)]
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        return [barrier_over_gloo(gloo, self.timeout)]
+        return [barrier_over_gloo(gloo, self.deadline.left)]
 
 
 def _mixed_up(whole: Tensor, part: Tensor, rank: int) -> bool:

@@ -26,6 +26,7 @@ from torch import Tensor
 from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
 from switchml.torch import averages
+from switchml.torch.deadlines import Deadline
 from switchml.torch.exact_network import Handle, Network
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
@@ -67,7 +68,7 @@ class Encoding(Protocol):
     def waits(self) -> bool:
         """True if `start` waits for a result from the network before it returns."""
 
-    def start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Submit the tensor; all ranks make the same calls in the same order."""
 
     def finish(self) -> bool:
@@ -137,7 +138,7 @@ class Direct:
         self._part = part
         self._sparse = sparse
 
-    def start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Submit the tensor, or its products with the factor: a copy of them if the tensor is only read."""
         values = self._target
         if self._part is not None and self._reduction.factor is not None:
@@ -145,8 +146,14 @@ class Direct:
         _premultiply(values, self._reduction)
         op = "avg" if self._reduction.name == "avg" else "sum"
         if self._part is None:
-            return [network.all_reduce(values, op, async_op=True, timeout=timeout, sparse=self._sparse, **self._lanes)]
-        return [network.reduce_scatter(values, self._part, op, async_op=True, timeout=timeout, **self._lanes)]
+            return [
+                network.all_reduce(
+                    values, op, async_op=True, timeout=deadline.seconds_left, sparse=self._sparse, **self._lanes
+                )
+            ]
+        return [
+            network.reduce_scatter(values, self._part, op, async_op=True, timeout=deadline.seconds_left, **self._lanes)
+        ]
 
     def finish(self) -> bool:
         """Do nothing: the result is in place."""
@@ -174,12 +181,12 @@ class Widened:
         self._buffer = target.to(torch.int32 if many else _WIDER[target.dtype])
         self._sums = _room_for_sums(self._buffer, part, world_size)
 
-    def start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Submit the wider copy."""
         _premultiply(self._buffer, self._reduction)
         average = self._reduction.name == "avg" and self._target.dtype.is_floating_point
         op = "avg" if average else "sum"
-        return [_start(network, self._buffer, self._sums, op, timeout, self._lanes, self._bound)]
+        return [_start(network, self._buffer, self._sums, op, deadline, self._lanes, self._bound)]
 
     def finish(self) -> bool:
         """Narrow the sum."""
@@ -201,9 +208,9 @@ class LongAverage:
         self._terms = averages.parts(target, world_size)
         self._sums = _room_for_sums(self._terms, part, world_size)
 
-    def start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Submit quotients and remainders as one tensor."""
-        return [_start(network, self._terms, self._sums, "sum", timeout)]
+        return [_start(network, self._terms, self._sums, "sum", deadline)]
 
     def finish(self) -> bool:
         """Put both sums together."""
@@ -233,7 +240,7 @@ class FixedPoint:
         self._kinds: Tensor | None = None
         self._kind_bits = 8 if world_size < 2**8 else 16  # of the number of ranks with NaN, or either infinity
 
-    def start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Agree on the exponent with the other ranks, then submit."""
         values = self._target.clone().flatten()
         _premultiply(values, self._reduction)
@@ -244,20 +251,20 @@ class FixedPoint:
         if largest > 0:
             places[math.frexp(largest)[1] - _LOWEST_EXPONENT] = 1
         places[_EXPONENTS] = int(not bool(finite.all()))
-        network.all_reduce(places, timeout=timeout)
+        network.all_reduce(places, timeout=deadline.seconds_left)
         raised = torch.nonzero(places[:_EXPONENTS])
         exponent = int(raised[-1]) + _LOWEST_EXPONENT if raised.numel() else 0
         self._shift = 62 - (self._world_size - 1).bit_length() - exponent
         integers = _scaled(cleaned, self._shift).round_().to(torch.int64)
         self._integers = _room_for_sums(integers, self._part, self._world_size)
-        works = [_start(network, integers, self._integers, "sum", timeout)]
+        works = [_start(network, integers, self._integers, "sum", deadline)]
         if int(places[_EXPONENTS]):
             dtype = torch.int32 if self._kind_bits == 8 else torch.int64
             kinds = torch.isnan(values).to(dtype)
             kinds += torch.isposinf(values).to(dtype) << self._kind_bits
             kinds += torch.isneginf(values).to(dtype) << 2 * self._kind_bits
             self._kinds = _room_for_sums(kinds, self._part, self._world_size)
-            works.append(_start(network, kinds, self._kinds, "sum", timeout))
+            works.append(_start(network, kinds, self._kinds, "sum", deadline))
         return works
 
     def finish(self) -> bool:
@@ -286,7 +293,7 @@ def _start(
     values: Tensor,
     sums: Tensor,
     op: str,
-    timeout: float,
+    deadline: Deadline,
     lanes: LaneArguments | None = None,
     bound: int | None = None,
 ) -> Handle:
@@ -295,8 +302,8 @@ def _start(
     if bound is not None:
         lanes["bound"] = bound
     if sums is values:
-        return network.all_reduce(values, op, async_op=True, timeout=timeout, **lanes)
-    return network.reduce_scatter(values, sums, op, async_op=True, timeout=timeout, **lanes)
+        return network.all_reduce(values, op, async_op=True, timeout=deadline.seconds_left, **lanes)
+    return network.reduce_scatter(values, sums, op, async_op=True, timeout=deadline.seconds_left, **lanes)
 
 
 def _deliver(result: Tensor, target: Tensor, part: Tensor | None) -> None:

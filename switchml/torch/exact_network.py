@@ -24,6 +24,7 @@ from switchml.errors import NonFiniteError
 from switchml.keyed_rows import Keys
 from switchml.lanes import Arithmetic, Codes, Lanes
 from switchml.tensors import Buffer, buffer_of
+from switchml.torch.deadlines import Deadline
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 from switchml.work import Work
 
@@ -133,25 +134,25 @@ class ExactNetwork:
         timeout: float | None = None,
     ) -> Ended:
         """Do what `Communicator.all_gather` does."""
-        all_gather_over_gloo(self._gloo, output, input, _duration(timeout)).wait()
+        all_gather_over_gloo(self._gloo, output, input, _deadline(timeout).left).wait()
         self.calls += 1
         return Ended()
 
     def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
         """Do what `Communicator.union_of_keys` does."""
-        union: Keys = union_over_gloo(self._gloo, keys, self._job.world_size, _duration(timeout)).numpy()
+        union: Keys = union_over_gloo(self._gloo, keys, self._job.world_size, _deadline(timeout)).numpy()
         self.calls += 2  # the numbers of keys, and the keys
         return union
 
     def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Ended:
         """Do what `Communicator.broadcast` does."""
-        broadcast_over_gloo(self._gloo, x, root, _duration(timeout)).wait()
+        broadcast_over_gloo(self._gloo, x, root, _deadline(timeout).left).wait()
         self.calls += 1
         return Ended()
 
     def barrier(self, timeout: float | None = None, async_op: bool = False) -> Ended:
         """Do what `Communicator.barrier` does."""
-        barrier_over_gloo(self._gloo, _duration(timeout)).wait()
+        barrier_over_gloo(self._gloo, _deadline(timeout).left).wait()
         self.calls += 1
         return Ended()
 
@@ -159,7 +160,7 @@ class ExactNetwork:
         self, kind: int, given: Buffer, result: Buffer, division: int, lanes: Lanes, form: int, timeout: float | None
     ) -> Ended:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
-        job = self._job
+        job, deadline = self._job, _deadline(timeout)
         rounds = _native.Lockstep(
             kind,
             given.address,
@@ -180,22 +181,22 @@ class ExactNetwork:
         self.calls += 1
         while not rounds.ended:
             exponents, words = rounds.contribute()
-            self._reduce(torch.from_numpy(exponents), dist.ReduceOp.MAX, timeout)
-            self._reduce(torch.from_numpy(words), dist.ReduceOp.SUM, timeout)
+            self._reduce(torch.from_numpy(exponents), dist.ReduceOp.MAX, deadline)
+            self._reduce(torch.from_numpy(words), dist.ReduceOp.SUM, deadline)
             rounds.take()
         return Ended(tuple(rounds.non_finite_indices), rounds.non_finite_count)
 
-    def _reduce(self, values: Tensor, op: Any, timeout: float | None) -> None:
+    def _reduce(self, values: Tensor, op: Any, deadline: Deadline) -> None:
         if len(values) == 0:  # at all ranks
             return
         options = dist.AllreduceOptions()
         options.reduceOp = op
-        options.timeout = _duration(timeout)
+        options.timeout = deadline.left
         self._gloo.allreduce([values], options).wait()
 
 
-def _duration(timeout: float | None) -> timedelta:
-    return timedelta(seconds=DEFAULT_TIMEOUT if timeout is None else timeout)
+def _deadline(timeout: float | None) -> Deadline:
+    return Deadline.after(timedelta(seconds=DEFAULT_TIMEOUT if timeout is None else timeout))
 
 
 Network = Union[Communicator, ExactNetwork]  # noqa: UP007 - evaluated at import, also on Python 3.10

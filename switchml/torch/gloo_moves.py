@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml.keyed_rows import merged
+from switchml.torch.deadlines import Deadline
 
 __all__ = ["all_gather_over_gloo", "barrier_over_gloo", "broadcast_over_gloo", "union_over_gloo"]
 
@@ -38,14 +39,14 @@ def barrier_over_gloo(gloo: Any, timeout: timedelta) -> Any:
     return gloo.barrier(options)
 
 
-def union_over_gloo(gloo: Any, keys: Tensor, world_size: int, timeout: timedelta) -> Tensor:
+def union_over_gloo(gloo: Any, keys: Tensor, world_size: int, deadline: Deadline) -> Tensor:
     """Return the union of the int64 `keys` of all ranks, as `Communicator.union_of_keys` does."""
     counts = torch.empty(world_size, dtype=torch.int64)
-    all_gather_over_gloo(gloo, counts, torch.tensor([len(keys)]), timeout).wait()
+    all_gather_over_gloo(gloo, counts, torch.tensor([len(keys)]), deadline.left).wait()
     padded = torch.full((int(counts.max()),), -1)
     padded[: len(keys)] = keys
     table = torch.empty((world_size, len(padded)), dtype=torch.int64)
-    all_gather_over_gloo(gloo, table, padded, timeout).wait()
+    all_gather_over_gloo(gloo, table, padded, deadline.left).wait()
     return torch.from_numpy(np.ascontiguousarray(merged(table.numpy(), counts.numpy())))
 
 

@@ -20,6 +20,7 @@ from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch
 from switchml.errors import ConnectError, SwitchMLError
 from switchml.lanes import Arithmetic
+from switchml.torch.deadlines import Deadline
 from switchml.torch.paths import Link, Medium
 
 __all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
@@ -74,8 +75,10 @@ class RanksDisagree(SwitchMLError):
     """The ranks of a group have different options. Raised on all of them; there is no fallback."""
 
 
-def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
+def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communicator, Link]:
     """Attach this rank to the job of `group`, which begins when all ranks have come and has this priority.
+
+    `deadline` is that of the call that needs the job.
 
     Returns:
         The communicator, and what all ranks have in common on their ways to the switch.
@@ -86,11 +89,13 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
     Raises:
         NotJoined: at least one rank could not join. All ranks raise it, with the reasons of each that could not.
         RanksDisagree: the ranks have different priorities.
-        RanksAbsent: some ranks had not come when the group's timeout was over.
+        RanksAbsent: some ranks had not come at the deadline.
 
     """
     # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
-    asked = [facts["priority"] for facts in _agree(group, "agent", _agent_problem(group), {"priority": priority})]
+    asked = [
+        facts["priority"] for facts in _agree(group, deadline, "agent", _agent_problem(group), {"priority": priority})
+    ]
     if len(set(asked)) > 1:
         raise RanksDisagree(
             f"the ranks of {group} ask for different priorities: {', '.join(map(str, asked))}, in the order of the"
@@ -98,7 +103,7 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
         )
     communicator, problem = None, ""
     try:
-        communicator = _connect(group, priority)
+        communicator = _connect(group, deadline, priority)
         if group.arithmetic == "float" and not communicator.adds_floats:
             problem = (
                 "the switches of the job do not add floats: leave arithmetic='float' out, or use a soft switch or BMv2 "
@@ -107,7 +112,7 @@ def join(group: Group, priority: int = 0) -> tuple[Communicator, Link]:
     except ConnectError as error:
         problem = str(error)
     try:
-        told = _agree(group, "joined", problem, _facts(communicator))
+        told = _agree(group, deadline, "joined", problem, _facts(communicator))
     except NotJoined:
         if communicator is not None:
             communicator.close()
@@ -161,9 +166,9 @@ def _agent_problem(group: Group) -> str:
 _launched_job_used = False
 
 
-def _connect(group: Group, priority: int) -> Communicator:
+def _connect(group: Group, deadline: Deadline, priority: int) -> Communicator:
     global _launched_job_used
-    seconds = min(group.timeout.total_seconds(), _START_SECONDS)
+    seconds = min(deadline.seconds_left, _START_SECONDS)
     launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
     if launched and os.environ.get("SWITCHML_WORLD_SIZE", str(group.size)) == str(group.size):
         _launched_job_used = True
@@ -184,6 +189,7 @@ def _connect(group: Group, priority: int) -> Communicator:
     if group.rank == 0:
         address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
         group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
+    group.store.wait(["key"], deadline.left)
     key = group.store.get("key").decode()
     return switchml.connect(
         job=key,
@@ -197,7 +203,9 @@ def _connect(group: Group, priority: int) -> Communicator:
     )
 
 
-def _agree(group: Group, step: str, problem: str, facts: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def _agree(
+    group: Group, deadline: Deadline, step: str, problem: str, facts: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Exchange `problem` with all ranks; raise the same error on all of them if any has one.
 
     Returns:
@@ -207,12 +215,12 @@ def _agree(group: Group, step: str, problem: str, facts: dict[str, Any] | None =
     keys = [f"{step}/{rank}" for rank in range(group.size)]
     group.store.set(keys[group.rank], json.dumps([problem, facts or {}]))
     try:
-        group.store.wait(keys, group.timeout)
+        group.store.wait(keys, deadline.left)
     except Exception as error:  # the type of the exception depends on the kind of store
         absent = tuple(rank for rank, key in enumerate(keys) if not group.store.check([key]))
         if absent:
             raise RanksAbsent(
-                f"Timed out after {group.timeout.total_seconds():g} s in the first collective: rank "
+                f"Timed out after {deadline.timeout:g} s in the first collective: rank "
                 f"{rank_numbers(absent)} had not come to it. All ranks of a group have to make it; check "
                 "whether these still run, or allow more time (the group's timeout).",
                 absent,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchml.common.rank_numbers import rank_numbers
+from switchml.torch.deadlines import Deadline
 
 __all__ = ["RanksMissing", "Standing", "Stall", "agree_to_leave"]
 
@@ -43,7 +44,9 @@ class RanksMissing(Exception):
         self.ranks = ranks
 
 
-def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspects: Sequence[int]) -> list[Standing]:
+def agree_to_leave(
+    store: Any, rank: int, size: int, standing: Standing, suspects: Sequence[int], deadline: Deadline
+) -> list[Standing]:
     """Publish the standing of this rank, wait until all ranks have agreed, and return the standings of all.
 
     Args:
@@ -52,6 +55,7 @@ def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspect
         size: the number of ranks.
         standing: the standing of this rank.
         suspects: ranks that the controller reports as lost.
+        deadline: that of the call that waits for the agreement.
 
     Raises:
         RanksMissing: the ranks have agreed that some are lost.
@@ -64,7 +68,7 @@ def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspect
     while not store.check(["verdict"]):
         missing = [number for number in range(size) if not store.check([keys[number]])]
         passed = time.monotonic() - begin
-        if not missing or any(passed > patience[number] for number in missing):
+        if not missing or deadline.passed or any(passed > patience[number] for number in missing):
             store.compare_set("verdict", "", json.dumps(missing))
         else:
             # store.wait() would log a warning at each timeout, with the host's name. Looking that up takes seconds if

@@ -106,8 +106,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         # them.
         generation = store.add(f"switchml/made/{rank}", 1)
         self._store = dist.PrefixStore(f"switchml/{generation}/", store)
-        make_gloo = partial(_make_gloo, self._store, rank, size, timeout)
-        self._gloo = make_gloo("gloo/")
+        make_gloo = partial(_make_gloo, self._store, rank, size)
+        self._gloo = make_gloo("gloo/", timeout)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._pid = os.getpid()
@@ -707,7 +707,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and one.numel() == other.numel() and bool(one.device == other.device)
 
 
-def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta, prefix: str) -> Any:
+def _make_gloo(store: Any, rank: int, size: int, prefix: str, timeout: timedelta) -> Any:
     gloo = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, timeout=timeout)
     gloo._set_sequence_number_for_group()
     lifetime.never_destroy_in_children(gloo)

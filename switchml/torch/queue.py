@@ -6,15 +6,21 @@ tensor, for an earlier sum that tells its path, or for the rounds of an exact su
 and later calls queue up behind it: every rank keeps the order of the calls. Large sums of int64 may go over Gloo, in
 that order too (`long_sums`).
 A third thread waits for results, without the GIL, and completes the calls in the same order.
+
+No wait takes longer than the call has for which it is made: each looks at the deadline of that call, and a call that
+has not ended shortly after its deadline is ended whatever those threads wait for (`deadlines`).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -24,6 +30,7 @@ from switchml._native import MAX_WORLD_SIZE
 from switchml.communicator import Communicator
 from switchml.errors import (
     CollectiveMismatch,
+    CollectiveTimeout,
     CommunicatorClosed,
     JobEnded,
     NonFiniteError,
@@ -34,6 +41,7 @@ from switchml.errors import (
 )
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
+from switchml.torch.deadlines import GRACE_SECONDS, Deadline, look_at
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.exact_network import ExactNetwork, Job
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
@@ -60,7 +68,7 @@ class NetworkQueue:
         self,
         group: Group,
         fallback: Fallback,
-        make_gloo: Callable[[], Any],
+        make_gloo: Callable[[timedelta], Any],
         default_link: Callable[[], Link],
         priority: int = 0,
     ) -> None:
@@ -69,7 +77,7 @@ class NetworkQueue:
         Args:
             group: the process group.
             fallback: continue over Gloo if the network is lost.
-            make_gloo: makes a Gloo group for this queue only; all ranks call it at the same point.
+            make_gloo: makes a Gloo group for this queue only, within a time; all ranks call it at the same point.
             default_link: returns the link of the default group.
             priority: of the group's job.
 
@@ -100,6 +108,7 @@ class NetworkQueue:
         self._kept: deque[tuple[int, Collective]] = deque()  # ended, but other ranks may lack their results
         self._chunks = 0  # chunks of all ended collectives
         self._closed = False
+        self._looked_at = math.inf  # the time at which late calls are ended next
         self._threads: list[threading.Thread] = []
         lifetime.track(self)
 
@@ -112,7 +121,7 @@ class NetworkQueue:
             SwitchMLBackendError: the group cannot be a job, and there is no fallback.
 
         """
-        self._establish(required=not self._fallback)
+        self._establish(Deadline.after(self._group.timeout), required=not self._fallback)
         with self._state:
             self._start_threads()
 
@@ -149,6 +158,8 @@ class NetworkQueue:
                 self._memory.release(collective.ranges, collective)
                 raise
             self._long_sums.take(turn)
+            if not here and collective.deadline.at + GRACE_SECONDS < self._looked_at:
+                self._look_at(collective.deadline.at + GRACE_SECONDS)
             if not started:
                 self._waiting.append(collective)
             elif not here:
@@ -170,6 +181,29 @@ class NetworkQueue:
                 self._fail_all(failure, collective)
         else:
             self._complete(collective, self._delivered(collective, non_finite))
+
+    def end_late_calls(self) -> None:
+        """End all calls if one of them is late, because its wait does not end by itself (thread of `deadlines`)."""
+        with self._state:
+            calls = [*self._in_flight, *self._waiting]
+            self._looked_at = math.inf
+            if not calls:
+                return
+            late = min(calls, key=lambda collective: collective.deadline.at)
+            when = late.deadline.at + GRACE_SECONDS
+            if time.monotonic() < when:
+                self._look_at(when)
+                return
+            timeout = CollectiveTimeout(
+                f"{late.name} was not complete after {late.deadline.timeout:g} s, and after {GRACE_SECONDS:g} s more "
+                "this process still waits for another rank, or for the process that holds the store of the group. "
+                "Check whether all ranks run, or allow more time (the group's timeout)."
+            )
+            self._fail_all(self._as_backend_error(timeout))
+
+    def _look_at(self, when: float) -> None:
+        self._looked_at = when
+        look_at(self, when)
 
     def _complete(self, collective: Collective, error: SwitchMLBackendError | None = None) -> None:
         with self._state:
@@ -253,17 +287,17 @@ class NetworkQueue:
 
     # ---- joining -----------------------------------------------------------------------------------------------------
 
-    def _establish(self, required: bool) -> None:
+    def _establish(self, deadline: Deadline, required: bool) -> None:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
-            comm, self._link = join(self._group, self._priority)
+            comm, self._link = join(self._group, deadline, self._priority)
         except (RanksAbsent, RanksDisagree) as error:
             raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:
                 raise self._as_backend_error(error) from error
             count("gloo_groups")
-            self._use_gloo(str(error))
+            self._use_gloo(str(error), deadline)
             if self._group.rank == 0:
                 _LOG.warning("%s uses Gloo for everything: %s", self._group, error)
             return
@@ -271,14 +305,14 @@ class NetworkQueue:
         with self._state:
             self._comm, self._job = comm, comm.name
             self._long_sums.begin(self._link.medium)
-            closed = self._closed
-        if closed:
-            comm.end()
+            closed, failed = self._closed, self._error
+        if closed or failed is not None:
+            comm.end(str(failed or ""))
         elif self._fallback:
             comm.on_failure(self._note)
 
-    def _use_gloo(self, why: str) -> None:
-        gloo = self._make_gloo()
+    def _use_gloo(self, why: str, deadline: Deadline) -> None:
+        gloo = self._make_gloo(deadline.left)
         exact = self._exact_network(gloo)
         with self._state:
             self._gloo, self._exact, self._why_gloo = gloo, exact, why
@@ -366,9 +400,9 @@ class NetworkQueue:
             started = False
             try:
                 if not established:
-                    self._establish(required=False)
+                    self._establish(collective.deadline, required=False)
                 if lacks_gloo:
-                    made = self._make_gloo()
+                    made = self._make_gloo(collective.deadline.left)
                     with self._state:
                         self._sums_gloo = made
                 with torch.inference_mode():
@@ -377,7 +411,9 @@ class NetworkQueue:
                 error = unexpected
             with self._state:
                 self._starting = False
-                if started:
+                if self._error is not None:  # `end_late_calls` has ended the collective
+                    error = None
+                elif started:
                     self._in_flight.append(self._waiting.popleft())
                 elif error is not None:
                     self._waiting.popleft()
@@ -424,9 +460,15 @@ class NetworkQueue:
         over_network = self._comm is not None
         if over_network and self._fallback:
             for handle in collective.handles:
-                self._watch(handle)
-        error = self._delivered(collective, _all_ended(collective))
+                self._watch(handle, collective.deadline)
+        non_finite = _all_ended(collective)
         with self._state:
+            if self._error is not None:
+                return  # `end_late_calls` has ended the collective
+        error = self._delivered(collective, non_finite)
+        with self._state:
+            if self._error is not None:
+                return
             self._in_flight.popleft()
             self._finished += 1
             if over_network and self._fallback:
@@ -445,15 +487,18 @@ class NetworkQueue:
         while self._kept and self._kept[0][1].end <= self._chunks - comm.slots:
             self._kept.popleft()
 
-    def _watch(self, handle: Any) -> None:
-        """Wait until a call of the library has ended, or all ranks find that the switch sends no results any more."""
+    def _watch(self, handle: Any, deadline: Deadline) -> None:
+        """Wait until a call of the library has ended, or all ranks find that the switch sends no results any more.
+
+        At the deadline, `handle` itself raises the error.
+        """
         comm = self._comm
         if comm is None or handle.ends_within(_LOOK_SECONDS):
             return
         stall = Stall(self._group.store, self._group.size)
         position, looks = comm.position, 0
         try:
-            while not handle.ends_within(_LOOK_SECONDS):
+            while not handle.ends_within(min(_LOOK_SECONDS, deadline.seconds_left)) and not deadline.passed:
                 if comm.position != position:
                     position, looks = comm.position, 0
                     stall.moved()
@@ -499,7 +544,9 @@ class NetworkQueue:
     def _deal_with(self, error: SwitchMLError) -> None:
         """Handle a failure of the network: continue over Gloo, or fail."""
         failure: BaseException = error
-        not_network = isinstance(error, CollectiveMismatch) or (isinstance(error, JobEnded) and not error.failed)
+        not_network = isinstance(error, (CollectiveMismatch, CollectiveTimeout)) or (
+            isinstance(error, JobEnded) and not error.failed
+        )
         if self._fallback and self._comm is not None and not self._closed and not not_network:
             try:
                 self._leave_network(error)
@@ -520,23 +567,29 @@ class NetworkQueue:
             self._trouble = error  # stops the thread that starts collectives
             comm, self._comm = self._comm, None
             assert comm is not None
+            calls = [*self._in_flight, *self._waiting]
+            deadline = calls[0].deadline if calls else Deadline.after(self._group.timeout)
         cause = comm.failure or error
         comm.end(str(cause))
         with self._state:
             self._state.wait_for(lambda: not self._starting)
+            if self._error is not None:
+                return  # `end_late_calls` has ended them
         group = self._group
         mine = Standing(self._finished, f"{type(cause).__name__}: {cause}")
         suspects = [rank for rank in getattr(error, "ranks", ()) if rank != group.rank]
-        standings = agree_to_leave(group.store, group.rank, group.size, mine, suspects)
-        gloo = self._make_gloo()
+        standings = agree_to_leave(group.store, group.rank, group.size, mine, suspects, deadline)
+        gloo = self._make_gloo(deadline.left)
         exact = self._exact_network(gloo)
         behind = min(standing.first_unfinished for standing in standings)
         ahead = max(standing.first_unfinished for standing in standings)
         _LOG.info("%s: rank %d shares the results of calls %d to %d", group, group.rank, behind, ahead - 1)
         for number in range(behind, ahead):
             giver = next(rank for rank, standing in enumerate(standings) if standing.first_unfinished > number)
-            self._share(gloo, exact, number, giver)
+            self._share(gloo, exact, number, giver, deadline)
         with self._state:
+            if self._error is not None:
+                return
             self._kept.clear()
             # Collectives whose result no rank has are made over Gloo, in order, before those that wait.
             self._waiting.extendleft(reversed(self._in_flight))
@@ -551,11 +604,11 @@ class NetworkQueue:
         if group.rank == 0:
             _LOG.warning("%s lost the network and continues over Gloo: %s", group, self._why_gloo)
 
-    def _share(self, gloo: Any, exact: ExactNetwork | None, number: int, giver: int) -> None:
+    def _share(self, gloo: Any, exact: ExactNetwork | None, number: int, giver: int, deadline: Deadline) -> None:
         """Give the result of the collective `number`, which rank `giver` has, to all ranks."""
         kept = dict(self._kept).get(number)
         collective = kept or self._in_flight[0]
-        collective.share(gloo, giver, exact)
+        collective.share(gloo, giver, exact, deadline)
         if kept is None:
             with torch.inference_mode():
                 collective.deliver()

@@ -13,6 +13,7 @@ from torch import Tensor
 from switchml.errors import UnsupportedTensor
 from switchml.keyed_rows import checked_keys
 from switchml.torch.collectives import Collective, Ranks
+from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
 from switchml.torch.gloo_moves import broadcast_over_gloo, union_over_gloo
@@ -73,15 +74,15 @@ class SparseAllReduce(Collective):
         """True: the ranks must agree on the places first."""
         return True
 
-    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None) -> None:
+    def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Give the result of rank `giver` to the ranks that lack it."""
         gives = self._ranks.own == giver
         count = torch.tensor([len(self._union) if gives else 0])
-        broadcast_over_gloo(gloo, count, giver, self.timeout).wait()
+        broadcast_over_gloo(gloo, count, giver, deadline.left).wait()
         union = self._union if gives else torch.empty(int(count), dtype=torch.int64)
         sums = self._sums if gives else self._values.new_empty((len(union), *self._values.shape[1:]))
         for part in (union, sums):
-            broadcast_over_gloo(gloo, part, giver, self.timeout).wait()
+            broadcast_over_gloo(gloo, part, giver, deadline.left).wait()
         self._union, self._sums = union, sums
 
     def deliver(self) -> None:
@@ -95,18 +96,18 @@ class SparseAllReduce(Collective):
         with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
             self._tensor.copy_(result)
 
-    def _start(self, network: Network, timeout: float) -> Sequence[Handle]:
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
-        self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, timeout)))
+        self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, deadline.seconds_left)))
         sparse = self.options.arithmetic == "block"  # to add floats, a switch needs the values of all ranks
         self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=sparse)
-        return self._part.start(network, timeout)
+        return self._part.start(network, deadline)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self._place(union_over_gloo(gloo, self._places, self._ranks.size, self.timeout))
+        self._place(union_over_gloo(gloo, self._places, self._ranks.size, self.deadline))
         self._part = GlooReduction(self._sums, self._reduction, self._ranks.size)
-        return [self._part.start(gloo, self.timeout)]
+        return [self._part.start(gloo, self.deadline.left)]
 
     def _place(self, union: Tensor) -> None:
         """Put the rows of this rank into a tensor with a row for each place of `union`."""

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from torch_harness import Ranks, RendezvousServer
 import switchml
 import switchml.torch
 from switchml.torch import leaving
+from switchml.torch.deadlines import Deadline
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
@@ -235,13 +237,20 @@ def test_calls_that_do_not_fit_are_no_reason_to_fall_back(ranks: Ranks, environm
 # ---- the agreement, over a real store and with threads ---------------------------------------------------------------
 
 
-def agreed(store: dist.Store, size: int, present: list[int], suspects: dict[int, list[int]]) -> dict[int, object]:
+def agreed(
+    store: dist.Store, size: int, present: list[int], suspects: dict[int, list[int]], seconds: float = 60
+) -> dict[int, object]:
     outcomes: dict[int, object] = {}
 
     def run(rank: int) -> None:
         try:
             outcomes[rank] = agree_to_leave(
-                store.clone(), rank, size, Standing(rank + 5, f"reason {rank}"), suspects.get(rank, [])
+                store.clone(),
+                rank,
+                size,
+                Standing(rank + 5, f"reason {rank}"),
+                suspects.get(rank, []),
+                Deadline.after(timedelta(seconds=seconds)),
             )
         except RanksMissing as missing:
             outcomes[rank] = missing.ranks
@@ -269,6 +278,11 @@ def test_all_give_up_when_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Test that all ranks give up when only rank 0 suspects rank 2; the others would wait longer than this test."""
     monkeypatch.setattr(leaving, "_SILENT_SECONDS", 90.0)
     assert agreed(store(tmp_path), 3, [0, 1], {0: [2]}) == {0: (2,), 1: (2,)}
+
+
+def test_the_agreement_ends_at_the_deadline_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "_SILENT_SECONDS", 90.0)
+    assert agreed(store(tmp_path), 3, [0, 1], {}, 0.5) == {0: (2,), 1: (2,)}
 
 
 def test_a_late_rank_obeys_the_verdict(tmp_path: Path) -> None:

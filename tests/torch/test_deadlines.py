@@ -1,0 +1,124 @@
+"""Deadlines of calls: with any fallback, a call ends with an error if a rank is missing, slow or stopped."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch_harness import HOST, Ranks
+
+import switchml.torch
+from switchml.torch.process_group import SwitchMLProcessGroup
+
+TIMEOUT = timedelta(seconds=2)
+NARROW = {"SWITCHML_TORCH_FALLBACK": "gloo-exact", "SWITCHML_TORCH_WIRE": "8"}
+FALLBACKS = [{}, {"SWITCHML_TORCH_FALLBACK": "gloo"}, {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}, NARROW]
+
+
+def store() -> dist.Store:
+    return dist.distributed_c10d._get_default_store()
+
+
+CALLS: dict[str, Callable[[dist.ProcessGroup], dist.Work]] = {
+    "float32": lambda group: dist.all_reduce(torch.ones(9), group=group, async_op=True),
+    "float64, which needs two sums": lambda group: dist.all_reduce(torch.ones(9).double(), group=group, async_op=True),
+    "sparse": lambda group: dist.all_reduce(torch.eye(3).to_sparse(), group=group, async_op=True),
+    "broadcast": lambda group: dist.broadcast(torch.ones(9), group=group, group_src=1, async_op=True),
+    "all_gather": lambda group: dist.all_gather_single(torch.ones(18), torch.ones(9), group=group, async_op=True),
+    "reduce_scatter": lambda group: dist.reduce_scatter_single(
+        torch.ones(9), torch.ones(18), group=group, async_op=True
+    ),
+    "barrier": lambda group: dist.barrier(group=group, async_op=True),
+}
+
+
+def alone(rank: int) -> None:
+    """Let rank 0 make each call without rank 1, each in another group, and wait for it in one of two ways."""
+    for number, (name, call) in enumerate(CALLS.items()):
+        group = dist.new_group([0, 1])
+        dist.barrier(group=group)
+        group.set_timeout(TIMEOUT)
+        if rank == 0:
+            work = call(group)
+            with pytest.raises(RuntimeError) as raised:
+                work.wait() if number % 2 else work.get_future().wait()
+            assert "rank 1 had not taken part" in str(raised.value), name
+            with pytest.raises(switchml.torch.SwitchMLBackendError) as later:
+                dist.all_reduce(torch.ones(1), group=group)
+            assert later.value.ranks == (1,)
+            assert later.value.reason == "CollectiveTimeout"
+    if rank == 0:
+        store().set("rank 0 has called", "")
+    else:
+        store().wait(["rank 0 has called"])
+
+
+@pytest.mark.parametrize("environment", FALLBACKS, ids=["none", "gloo", "exact", "narrow"])
+def test_a_missing_rank_ends_each_call_at_its_deadline(ranks: Ranks, environment: dict[str, str]) -> None:
+    ranks.run(2, alone, environment=environment, seconds=120)
+
+
+def first_call_alone(rank: int) -> None:
+    """Let rank 1 not come to the first collective of a sub-group, whose timeout is shorter than the group's."""
+    group = dist.new_group([0, 1])
+    if rank == 0:
+        group.set_timeout(TIMEOUT)
+        with pytest.raises(switchml.torch.SwitchMLBackendError, match="Timed out after 2 s in the first collective"):
+            dist.all_reduce(torch.ones(1), group=group)
+        store().set("rank 0 has called", "")
+    else:
+        store().wait(["rank 0 has called"])
+
+
+@pytest.mark.parametrize("environment", FALLBACKS[:2], ids=["none", "gloo"])
+def test_the_first_collective_of_a_group_looks_at_its_own_timeout(ranks: Ranks, environment: dict[str, str]) -> None:
+    ranks.run(2, first_call_alone, environment=environment)
+
+
+def stopped(rank: int, message: str) -> None:
+    """Stop rank 1, which holds the store of the group, after the first collective."""
+    common = store()
+    if rank == 1:
+        own = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        common.set("port", str(own.port))
+        common.set("pid", str(os.getpid()))
+    else:
+        own = dist.TCPStore(HOST, int(common.get("port")), is_master=False)
+    group = SwitchMLProcessGroup(own, rank, 2, timedelta(seconds=60), name="stopped", global_ranks=[0, 1])
+    group.allreduce([torch.ones(1)]).wait()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)  # until rank 0 has its error
+        group.shutdown()
+        return
+    pid = int(common.get("pid"))
+    while _state(pid) != "T":
+        time.sleep(0.01)
+    try:
+        options = dist.AllreduceOptions()
+        options.timeout = timedelta(seconds=8)  # longer than it takes to suspect the switch, which asks the store
+        work = group.allreduce([torch.ones(1)], options)
+        with pytest.raises(dist.DistBackendError, match=message):
+            work.wait()
+        group.shutdown()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [({}, "rank 1 had not taken part"), ({"SWITCHML_TORCH_FALLBACK": "gloo"}, "was not complete after 8 s")],
+    ids=["none", "gloo"],
+)
+def test_a_stopped_rank_that_holds_the_store_does_not_hold_up_the_others(
+    ranks: Ranks, environment: dict[str, str], message: str
+) -> None:
+    ranks.run(2, stopped, message, environment=environment)
