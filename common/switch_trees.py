@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["ParentLink", "SwitchTrees", "ports_used_twice", "unequal_values"]
+__all__ = ["MAX_TREE_LEVELS", "ParentLink", "SwitchTrees", "ports_used_twice", "unequal_values"]
+
+MAX_TREE_LEVELS: Final = 8
+"""The most levels of switches that a tree can have."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class SwitchTrees:
                 raise ValueError(f"switches are each other's parents: {cycle}")
             path.append(parent)
         return path
+
+    @property
+    def levels(self) -> int:
+        """The number of levels of the deepest tree."""
+        return max(map(len, self._paths.values()), default=1)
 
     def path(self, name: str, top: str) -> list[str]:
         """Return the switches from one up to another one that is above it, or the same."""

@@ -75,7 +75,7 @@ from switchml.common.grpc_address import parse_grpc_address
 from switchml.common.names import is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
-from switchml.common.switch_trees import ParentLink, SwitchTrees, ports_used_twice, unequal_values
+from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
 from switchml.common.tls import Security
 from switchml.controller.drivers import SwitchSettings
 from switchml.controller.errors import ConfigError
@@ -116,7 +116,6 @@ _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = {"switchml": (64, 256), "switchml_floats": (64,)}  # dataplane/p4/build/bmv2
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
-_MAX_LEVELS = 8
 _NO_MAC = "00:00:00:00:00:00"
 
 
@@ -367,7 +366,7 @@ class ControllerConfig:
             for name in given:
                 _require(given.count(name) == 1, f"{given.count(name)} {what} {name!r}")
         levels = self.tree_levels
-        _require(1 <= levels <= _MAX_LEVELS, f"tree_levels is {levels} and must be 1 to {_MAX_LEVELS}")
+        _require(1 <= levels <= MAX_TREE_LEVELS, f"tree_levels is {levels} and must be 1 to {MAX_TREE_LEVELS}")
         self._check_trees(switch_trees(self.switches, levels))
 
     def _check_trees(self, trees: SwitchTrees) -> None:

@@ -12,10 +12,11 @@ from typing import Any, Final
 from switchml.common.errors import StartError
 from switchml.common.processes import StartingProcess, boot_id, find_program
 from switchml.common.progress import Progress
+from switchml.common.switch_trees import MAX_TREE_LEVELS, SwitchTrees
 from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.launch.fabric_state import Fabric
+from switchml.launch.fabric_state import CONTROLLER, Fabric
 from switchml.launch.layouts import CONTROL_SOCKETS, LayoutMaker, layout_of, resolve
 from switchml.launch.orphans import mark, orphans
 from switchml.launch.run_directory import RunDirectory
@@ -135,7 +136,7 @@ def launch(
             configuration = run_directory.path / "controller.toml"
             configuration.write_text(_configuration(layout.listen, run_directory, tables), encoding="utf-8")
             command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
-            controller = wait_ready(begin("controller", [*command, *metrics]))["address"]
+            controller = wait_ready(begin(CONTROLLER, [*command, *metrics]))["address"]
         progress.did()
         fabric = dataclasses.replace(fabric, controller=controller)
         children = []
@@ -208,11 +209,14 @@ def _wait_connected(controller: str, processes: Sequence[StartingProcess], deadl
 def _configuration(listen: str, run_directory: RunDirectory, switches: Sequence[dict[str, Any]]) -> str:
     text = json.dumps  # a JSON string or number is also a TOML one
     tables = "\n".join(map(_switch_table, switches))
+    parents = {switch["name"]: switch["parent"]["switch"] if "parent" in switch else None for switch in switches}
+    trees = SwitchTrees(parents, MAX_TREE_LEVELS)
     return f"""\
 # Written by switchml-ctl.
 [controller]
 listen = {text(listen)}
 store = {text(str(run_directory.path / "controller.sqlite"))}
+tree_levels = {trees.levels}
 
 {tables}"""
 

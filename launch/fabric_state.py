@@ -9,7 +9,10 @@ from switchml.common.processes import ProcessRecord, boot_id
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import FabricOptions
 
-__all__ = ["Fabric", "FabricStatus", "inspect"]
+__all__ = ["CONTROLLER", "Fabric", "FabricStatus", "inspect"]
+
+CONTROLLER = "controller"
+"""The name of the controller among a fabric's processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,12 @@ class Fabric:
         if self.boot != boot_id():
             return list(self.processes)
         return [process for process in self.processes if not process.alive()]
+
+    @property
+    def controller_lives(self) -> bool:
+        """True if its own controller can be asked, whatever else has ended."""
+        ended = {process.name for process in self.dead_processes()}
+        return self.owns_controller and bool(self.controller) and CONTROLLER not in ended
 
     def save(self) -> None:
         """Write fabric.json."""

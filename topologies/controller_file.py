@@ -32,6 +32,7 @@ def controller_file(topology: Topology) -> str:
             "[controller]",
             'listen = "0.0.0.0:7600"',
             'tls = "/etc/switchml/tls"  # certificates: docs/security.md',
+            f"tree_levels = {topology.levels}",
             *map(_tables, topology.switches),
         ]
     )

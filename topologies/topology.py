@@ -43,7 +43,7 @@ import yaml
 
 from switchml.common.errors import TopologyFileError
 from switchml.common.port_numbers import highest_port
-from switchml.common.switch_trees import ParentLink, SwitchTrees, ports_used_twice
+from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.dataplane.tofino_port import TofinoPort
 from switchml.topologies.targets import TARGETS, TOFINO
@@ -61,7 +61,6 @@ _LOWEST_MTU: Final = 576  # RFC 791: the MTU that every link must support
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000
 _MAX_RACKS: Final = 32
-_MAX_LEVELS: Final = 3  # of switches
 
 _T = TypeVar("_T")
 
@@ -130,7 +129,7 @@ class Topology:
 
     def _check_trees(self) -> None:
         try:
-            SwitchTrees({one.name: one.parent.switch if one.parent else None for one in self.switches}, _MAX_LEVELS)
+            self._trees()
         except ValueError as error:
             raise TopologyFileError(str(error)) from None
         twice = ports_used_twice(self.links)
@@ -143,6 +142,15 @@ class Topology:
                         f"port {host.port} of switch {host.switch} leads to host {host.name} and to switch"
                         f" {child if host.switch == link.switch else link.switch}; a port has one link"
                     )
+
+    def _trees(self) -> SwitchTrees:
+        parents = {one.name: one.parent.switch if one.parent else None for one in self.switches}
+        return SwitchTrees(parents, MAX_TREE_LEVELS)
+
+    @property
+    def levels(self) -> int:
+        """The number of levels of switches."""
+        return self._trees().levels
 
     @property
     def links(self) -> dict[str, ParentLink]:

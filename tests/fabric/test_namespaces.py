@@ -134,6 +134,26 @@ def test_racks_give_the_same_bits(target: str, ctl: Ctl, embedded: dict[str, Any
     assert training["parameters_sha256"] == embedded["parameters_sha256"]
 
 
+def test_a_tree_of_four_levels(ctl: Ctl, tmp_path: Path) -> None:
+    """The controller's configuration allows the levels of the topology file."""
+    content = racks(2, 4).as_dict()
+    for level, child in enumerate(("spine", "above"), start=1):
+        above = {**content["switches"][0], "name": "top" if child == "above" else "above"}
+        above |= {"mac": f"02:00:00:00:02:{level:02x}", "ipv4": f"10.0.2.{level}"}
+        [below] = [switch for switch in content["switches"] if switch["name"] == child]
+        below["parent"] = {"switch": above["name"], "port": 1, "uplink": 9}
+        content["switches"].insert(0, above)
+    path = tmp_path / "topology.yaml"
+    path.write_text(yaml.safe_dump(content))
+    ctl.run("up", "--topology", str(path))
+    ctl.environment["SWITCHML_FABRIC_VALUES"] = "256"
+    sums = ctl.worker("sums", "--sizes", "1,65,20000")
+    result = ctl.json("job", "start", "--workers", "4", "--switch", "top", *sums)
+    assert result["state"] == "COMPLETED"
+    levels = {switch["name"]: switch["parent"]["switch"] for switch in content["switches"] if "parent" in switch}
+    assert levels == {"above": "top", "spine": "above", "leaf1": "spine", "leaf2": "spine"}
+
+
 @needs_bmv2
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize(("spine", "leaves"), [("bmv2", "soft"), ("soft", "bmv2")])

@@ -166,8 +166,8 @@ def test_switches_below_another_one(tmp_path: Path) -> None:
             "port 1 of switch s1 leads to host h1 and to switch s2; a port has one link",
         ),
         (
-            [leaf(f"{{switch: s{n}, port: 2, uplink: 9}}", f"s{n + 1}", n) for n in (1, 2, 3)],
-            "the tree s4 -> s3 -> s2 -> s1 has 4 levels of switches, and 3 are configured",
+            [leaf(f"{{switch: s{n}, port: 2, uplink: 9}}", f"s{n + 1}", n) for n in range(1, 9)],
+            "the tree s9 -> s8 -> .* -> s1 has 9 levels of switches, and 8 are configured",
         ),
         ([leaf("{switch: s1, port: 2}")], r"switches\[1\] \(s2\): parent: uplink is missing"),
         ([leaf("{switch: s1, port: 0, uplink: 1}")], "port is 0: must be a whole number from 1 to 510"),
