@@ -520,7 +520,8 @@ def logs(session: Session, job: str, rank: int | None, tail: int | None, follow:
 
     settings = session.settings()
     paths = job_logs.find(settings, job, rank)
-    return JobLogs(job, paths, job_logs.read(settings, job, paths, follow=follow, tail=tail), rank is None)
+    pieces = job_logs.read(settings, job, paths, follow=follow, tail=tail, notice=note)
+    return JobLogs(job, paths, pieces, rank is None)
 
 
 @job_group.command("stop", epilog="\b\nExamples:\n  switchml-ctl job stop digits\n  switchml-ctl job stop --all")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from switchml.commands.standard_streams import note
+
 if TYPE_CHECKING:
     from switchml.commands.result import Result
     from switchml.controller.client import ControllerClient
@@ -60,7 +62,7 @@ class Session:
         from switchml.launch import fabric
 
         settings = self.settings()
-        with fabric.connect(settings, fabric.controller_address(settings), timeout) as client:
+        with fabric.connect(settings, fabric.controller_address(settings), timeout, note) as client:
             yield client
 
     def client_until_shown(self) -> ControllerClient:

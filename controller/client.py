@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from switchml.controller.errors import (
     ConfigError,
     ControllerError,
     ControllerUnavailable,
+    DeadlineExceeded,
     InvalidRequest,
     JobNotFound,
 )
@@ -27,6 +29,7 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.retry import ABSENCE_SECONDS, Retry, ask
 from switchml.controller.rpc_errors import ACTOR_KEY, from_rpc_error
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
@@ -59,7 +62,8 @@ class ControllerClient:
     DeadlineExceeded.
 
     ``tls`` is a directory of certificates (switchml.common.tls). Without it an address must be on loopback, or the
-    connection must be ``insecure``. Replaced certificates are used from the next call on.
+    connection must be ``insecure``. Replaced certificates are used from the next call on. ``notice`` is called when a
+    stream begins to wait for a controller that is away.
 
     Raises:
         ConfigError: certificates are missing or not usable.
@@ -67,9 +71,15 @@ class ControllerClient:
     """
 
     def __init__(
-        self, address: str, timeout: float = DEFAULT_SECONDS, tls: Path | str | None = None, insecure: bool = False
+        self,
+        address: str,
+        timeout: float = DEFAULT_SECONDS,
+        tls: Path | str | None = None,
+        insecure: bool = False,
+        notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.address = address
+        self._notice = notice
         self._security = Security.of(tls, insecure)
         self._stamp: object = None
         self._channels: list[grpc.Channel] = []
@@ -84,7 +94,11 @@ class ControllerClient:
             stamp = certificates.stamp() if certificates is not None else ()
             if stamp != self._stamp:
                 # Refused connections are retried soon, so that a controller that has just been started is found.
-                options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
+                options = [
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 1000),
+                    ("grpc.enable_http_proxy", 0),
+                ]
                 channel = self._security.channel(self.address, CONTROLLER_NAME, options)
                 self._channels.append(channel)  # watches continue over the previous one
                 self._stamp, self._present = stamp, _Stubs(channel)
@@ -104,6 +118,10 @@ class ControllerClient:
         """Close the connection; this ends running watches."""
         for channel in self._channels:
             channel.close()
+
+    def retry(self) -> Retry:
+        """Return the attempts of a program that only watches, for a controller that has answered before."""
+        return Retry(ABSENCE_SECONDS, notice=self._notice)
 
     def info(self) -> pb.InfoResponse:
         """Return version, start and store of the controller."""
@@ -172,20 +190,33 @@ class ControllerClient:
         """Return the live jobs, or all, oldest first."""
         return list(self._call(self._stubs().jobs.List, pb.ListJobsRequest(include_ended=include_ended)).jobs)
 
-    def watch_job(self, job: int | str, timeout: float | None = None) -> Iterator[pb.Job]:
+    def watch_job(self, job: int | str, timeout: float | None = None, retry: Retry | None = None) -> Iterator[pb.Job]:
         """Yield a job now, after each change and at least each second, until it has ended.
+
+        While a controller that has answered is away, its last answer is repeated, for at most ABSENCE_SECONDS; with
+        ``retry``, for as long as that allows, and the first answer is waited for as well.
 
         Raises:
             JobNotFound: no job has this id or name.
 
         """
-        stream = self._stubs().jobs.Watch(_reference(job), timeout=timeout)
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            raise self._raised(error) from None
-        finally:
-            stream.cancel()
+        end = None if timeout is None else time.monotonic() + timeout
+        last: pb.Job | None = None
+        attempts = retry or self.retry()
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            try:
+                for last in self._stream(self._stubs().jobs.Watch, _reference(job), left):
+                    attempts.answered()
+                    yield last
+                return
+            except ControllerError as error:
+                over = end is not None and isinstance(error, DeadlineExceeded) and time.monotonic() >= end
+                if over or (last is None and retry is None):
+                    raise
+                attempts.failed(error)
+            if last is not None:
+                yield last
 
     def stop_job(self, job: int | str) -> pb.Job:
         """End a live job and return it; an ended one is returned unchanged.
@@ -276,13 +307,21 @@ class ControllerClient:
         request = events_pb.ReadEventsRequest(
             job=None if job is None else _reference(job), after=after, latest=latest, follow=follow
         )
-        stream = self._stubs().events.Read(request, timeout=timeout or (None if follow else self._timeout))
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            raise self._raised(error) from None
-        finally:
-            stream.cancel()
+        seconds = timeout or (None if follow else self._timeout)
+        attempts = self.retry()
+        answered = False
+        while True:
+            try:
+                for event in self._stream(self._stubs().events.Read, request, seconds):
+                    answered = True
+                    attempts.answered()
+                    yield event
+                    request.after, request.latest = event.number, 0
+                return
+            except ControllerError as error:  # noqa: PERF203
+                if not (follow and answered):
+                    raise
+                attempts.failed(error)
 
     def set_loss(
         self, name: str = "", ports: Iterable[int] = (), ingress: float | None = None, egress: float | None = None
@@ -315,14 +354,24 @@ class ControllerClient:
 
     def wait_without_jobs(self, name: str) -> pb.Switch:
         """Wait, without a deadline, until no job is left on a switch, and return it; raise like `list_switches`."""
+        retry = self.retry()
         while True:
-            switch = next(switch for switch in self.list_switches() if switch.name == name)
-            for job in self.list_jobs():
+            switch = next(switch for switch in ask(self.list_switches, retry) if switch.name == name)
+            for job in ask(self.list_jobs, retry):
                 if any(place.switch == name for place in job.switches):
                     for _ in self.watch_job(job.id):
                         pass
             if not switch.jobs:
                 return switch
+
+    def _stream(self, method: Callable[..., Any], request: object, timeout: float | None) -> Iterator[Any]:
+        stream = method(request, timeout=timeout)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise self._raised(error) from None
+        finally:
+            stream.cancel()
 
     def _call(self, method: Callable[..., Any], request: object, timeout: float | None = None) -> Any:
         try:

@@ -12,6 +12,7 @@ from switchml.common.processes import last_lines
 from switchml.common.progress import Progress
 from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
 from switchml.controller.errors import ControllerError
+from switchml.controller.retry import Retry, ask
 from switchml.launch.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
 from switchml.launch.layouts import LayoutMaker, layout_of
@@ -69,15 +70,18 @@ def controller_address(settings: Settings) -> str:
     )
 
 
-def connect(settings: Settings, address: str, timeout: float | None = None) -> ControllerClient:
+def connect(
+    settings: Settings, address: str, timeout: float | None = None, notice: Reporter = _silent
+) -> ControllerClient:
     """Return a client of the controller at `address`, with the configured certificates if the controller is configured.
 
-    A call takes at most `timeout` seconds, or ControllerClient's default. Raises what ControllerClient raises.
+    A call takes at most `timeout` seconds, or ControllerClient's default. `notice` is called when a stream begins to
+    wait for a controller that is away. Raises what ControllerClient raises.
     """
     seconds = DEFAULT_SECONDS if timeout is None else timeout
     if settings.controller is None:  # the run directory's fabric, on loopback or a Unix socket
-        return ControllerClient(address, seconds)
-    return ControllerClient(address, seconds, tls=settings.tls, insecure=settings.insecure)
+        return ControllerClient(address, seconds, notice=notice)
+    return ControllerClient(address, seconds, tls=settings.tls, insecure=settings.insecure, notice=notice)
 
 
 def start(
@@ -161,9 +165,10 @@ def wait_for_controller(settings: Settings, fabric: Fabric) -> None:
     if settings.tls is None and not settings.insecure:
         return
     deadline = time.monotonic() + _CONTROLLER_SECONDS
+    retry = Retry(give_up=lambda: time.monotonic() >= deadline)
     with connect(settings, fabric.controller) as client:
         while True:
-            [switch] = [one for one in client.list_switches() if one.name == fabric.options.leaf]
+            [switch] = [one for one in ask(client.list_switches, retry) if one.name == fabric.options.leaf]
             if switch.primary:
                 return
             if time.monotonic() >= deadline:
@@ -201,7 +206,7 @@ def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[li
             _clear_stale_namespaces(run_directory, report)
             return [], ended
         jobs: list[str] = []
-        if fabric.owns_controller and fabric.phase == "running" and not fabric.dead_processes():
+        if fabric.controller_lives:
             try:
                 jobs = stop_jobs(fabric.controller)
             except ControllerError as error:
@@ -241,10 +246,10 @@ def _leave(run_directory: RunDirectory, user: int, report: Reporter) -> None:
         if fabric is None or fabric.keep or run_directory.used_by_others():
             return
         try:
-            live = live_jobs(fabric.controller) if not fabric.dead_processes() else []
-        except ControllerError as error:
-            report(f"cannot ask the controller for live jobs: {error}")
-            live = []
+            live = live_jobs(fabric.controller) if fabric.controller_lives else []
+        except ControllerError as error:  # which does not say that no job is live
+            report(f"the fabric keeps running: {error}; end it with `switchml-ctl down`")
+            return
         if live:
             report(
                 f"the fabric keeps running for {', '.join(job.name for job in live)}; end it with `switchml-ctl down`"

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from switchml.common.errors import LogNotFoundError, NoFabricError
 from switchml.controller.errors import ControllerError
-from switchml.launch.fabric import connect, controller_address
+from switchml.launch.fabric import Reporter, connect, controller_address
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import Settings
 
@@ -54,30 +54,35 @@ def find(settings: Settings, job: int | str, rank: int | None = None) -> dict[in
 
 
 def read(
-    settings: Settings, job: int | str, logs: Mapping[int, Path], *, follow: bool, tail: int | None = None
+    settings: Settings,
+    job: int | str,
+    logs: Mapping[int, Path],
+    *,
+    follow: bool,
+    tail: int | None = None,
+    notice: Reporter,
 ) -> Iterator[tuple[int, str]]:
     """Yield ranks and the text of their logs; with `follow`, also additions until the job and its commands have ended.
 
-    With several logs, only whole lines are yielded. `tail` is the number of existing lines to yield of each. Raises
-    what
-    ControllerClient raises.
+    With several logs, only whole lines are yielded. `tail` is the number of existing lines to yield of each. `notice`
+    is called while the controller is away. Raises what ControllerClient raises.
     """
     with contextlib.ExitStack() as stack:
         files = [_Log(rank, stack.enter_context(path.open("rb")), len(logs) > 1) for rank, path in logs.items()]
         for log in files:
             yield from log.begin(tail)
         if follow:
-            yield from _follow(settings, job, files)
+            yield from _follow(settings, job, files, notice)
         for log in files:
             yield from log.rest(final=True)
 
 
-def _follow(settings: Settings, job: int | str, files: list["_Log"]) -> Iterator[tuple[int, str]]:
+def _follow(settings: Settings, job: int | str, files: list["_Log"], notice: Reporter) -> Iterator[tuple[int, str]]:
     try:
         address = controller_address(settings)
     except NoFabricError:  # the fabric was started for the job and has ended with it
         return
-    with connect(settings, address) as client:
+    with connect(settings, address, notice=notice) as client:
         for _ in client.watch_job(job):  # at least one per second, the last one when the job has ended
             for log in files:
                 yield from log.rest()

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,8 +22,9 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError, DeadlineExceeded
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
+from switchml.controller.retry import Retry, ask
 from switchml.launch import fabric
-from switchml.launch.launcher import Launch, check_command, reserved_port, run_workers
+from switchml.launch.launcher import Consequence, Launch, check_command, reserved_port, run_workers
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import Settings
 
@@ -43,7 +45,7 @@ __all__ = [
 
 _END_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
-_ANSWER_SECONDS: Final = 15.0  # for the controller to report how the job ended
+_ANSWER_SECONDS: Final = 15.0  # for the controller to hear how the ranks ended, and then to report how the job did
 _PLACE_SECONDS: Final = 10.0  # for the job to reach an epoch in which a lost rank can be replaced
 _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
 
@@ -209,8 +211,7 @@ def run_job(
 
     Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError if a rank is
     assigned to another host (the job is then stopped), what ControllerClient raises, RunDirectoryError and what
-    starting a
-    fabric raises.
+    starting a fabric raises. Once the job is ready, a controller that is away is asked again as long as a worker runs.
     """
     check_command(command[0])
     run_directory = RunDirectory(settings.run_dir)
@@ -222,7 +223,7 @@ def run_job(
             if background and settings.controller is None:
                 fabric.keep(run_directory)
             directory = run_directory.job_directory(job.key, job.name)
-            drops_before = _drops(client, job)
+            drops_before = _drops(client, job, observer)
             observer.started(job, directory)
             with _watching(settings, controller, job, observer, background) as seen, reserved_port() as port:
                 began = time.monotonic()
@@ -230,39 +231,23 @@ def run_job(
                     {**environment, **(variables or {})}
                     for environment in _environments(job, controller, run_directory.path, directory, port)
                 ]
-                failures = _Failures(client, job.id, request, environments, observer)
-                launch = run_workers(
-                    command,
-                    environments,
-                    directory,
-                    on_output=observer.output,
-                    on_exit=_ExitReporter(client, job.id, observer, failures),
-                    on_interrupt=lambda _number: _stop(client, job.id, observer),
-                    on_failure=failures.follow,
-                )
-                seconds = time.monotonic() - began
-            job, dropped = _outcome(client, seen, drops_before, observer)
+                with _Reports(client, job.id, request, environments, observer) as reports:
+                    launch = run_workers(
+                        command,
+                        environments,
+                        directory,
+                        on_output=observer.output,
+                        on_exit=reports.ended,
+                        on_interrupt=lambda _number: _stop(client, job.id, observer),
+                        on_failure=reports.follow,
+                    )
+                    seconds = time.monotonic() - began
+            job = _wait_end(client, seen, observer)
+            dropped = _drops(client, job, observer) - drops_before
         except BaseException:
             _stop(client, job.id, observer)
             raise
-    return JobRun(job, launch, switch_counters(job), dropped, directory, seconds)
-
-
-def _outcome(
-    client: ControllerClient, seen: _Seen, drops_before: Mapping[str, int], observer: JobObserver
-) -> tuple[pb.Job, dict[str, int]]:
-    """Return the ended job, and the packets that its switches dropped while it ran.
-
-    If the controller does not answer, this is the job's last known state: the workers' exit codes do not depend on it.
-    """
-    try:
-        job = _wait_end(client, seen.job.id)
-        dropped = {name: count - drops_before.get(name, 0) for name, count in _drops(client, job).items()}
-        return job, {name: count for name, count in dropped.items() if count}
-    except ControllerError as error:
-        seen.job.failure = f"the controller does not report how the job ended; its last known state: {error}"
-        observer.note(seen.job.failure)
-        return seen.job, {}
+    return JobRun(job, launch, switch_counters(job), dict(dropped), directory, seconds)
 
 
 def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
@@ -323,8 +308,12 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, 
     ]
 
 
-class _Failures:
-    """The consequence of a worker's failure: all end, the others continue, or the worker is restarted."""
+class _Reports:
+    """Tell the controller how each worker ended, and ask it for the consequence.
+
+    A thread does so, in the order of the ends, and asks again while the controller is away. After the context it gives
+    up in time.
+    """
 
     def __init__(
         self,
@@ -340,18 +329,48 @@ class _Failures:
         self._restarts_left = request.restarts
         self._environments = environments
         self._observer = observer
+        self._thread = ThreadPoolExecutor(1, "reports")
+        self._deadline = float("inf")
+
+    def __enter__(self) -> _Reports:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline = time.monotonic() + _ANSWER_SECONDS
+        self._thread.shutdown()
+
+    def ended(self, worker: int, exit_code: int) -> None:
+        """Report the end of a worker's process."""
+        if exit_code != 0:
+            self._observer.note(f"rank {worker} has ended with status {exit_code}")
+        self._thread.submit(self._report, worker, exit_code)
+
+    def follow(self, worker: int, _exit_code: int) -> Future[Consequence] | None:
+        """Return what `run_workers` expects of `on_failure`."""
+        if self._on_failure == pb.ON_FAILURE_ABORT:
+            return None
+        return self._thread.submit(self._consequence, worker)
 
     @property
-    def are_final(self) -> bool:
+    def _are_final(self) -> bool:
         """True if no worker is restarted."""
         return self._on_failure != pb.ON_FAILURE_RESTART or self._restarts_left == 0
 
-    def follow(self, worker: int, _exit_code: int) -> Mapping[str, str] | bool:
-        """Return what `run_workers` expects of `on_failure`."""
+    def _retry(self) -> Retry:
+        return Retry(give_up=lambda: time.monotonic() >= self._deadline)
+
+    def _report(self, worker: int, exit_code: int) -> None:
+        final = self._are_final
+        try:
+            ask(lambda: self._client.report_exit(self._job, worker, exit_code, final=final), self._retry())
+        except ControllerError as error:
+            self._observer.note(f"cannot tell the controller how rank {worker} ended: {error}")
+
+    def _consequence(self, worker: int) -> Consequence:
         try:
             if self._on_failure == pb.ON_FAILURE_SHRINK:
-                return not ended(self._client.get_job(self._job))
-            if self.are_final:
+                return not ended(ask(lambda: self._client.get_job(self._job), self._retry()))
+            if self._are_final:
                 return False
             rank, job = self._wait_for_place(worker)
         except ControllerError as error:
@@ -367,36 +386,18 @@ class _Failures:
 
     def _wait_for_place(self, worker: int) -> tuple[pb.Rank | None, pb.Job]:
         """Return the rank that waits for a new process; None if the job has ended."""
+        retry = self._retry()
         began = time.monotonic()
-        for job in self._client.watch_job(self._job):
+        for job in self._client.watch_job(self._job, retry=retry):
+            if retry.away:  # the time of an absence does not count
+                began = time.monotonic()
+                continue
             rank = next((rank for rank in job.ranks if rank.worker == worker), None)
             if ended(job) or time.monotonic() - began > _PLACE_SECONDS:
                 return None, job
             if rank is not None and rank.state == pb.RANK_STATE_ASSIGNED:
                 return rank, job
-        return None, self._client.get_job(self._job)
-
-
-class _ExitReporter:
-    """Report to the controller how each rank's process ended; stop reporting after one failure."""
-
-    def __init__(self, client: ControllerClient, job: int, observer: JobObserver, failures: _Failures) -> None:
-        self._client = client
-        self._job = job
-        self._observer = observer
-        self._failures = failures
-        self._reachable = True
-
-    def __call__(self, rank: int, exit_code: int) -> None:
-        if exit_code != 0:
-            self._observer.note(f"rank {rank} has ended with status {exit_code}")
-        if not self._reachable:
-            return
-        try:
-            self._client.report_exit(self._job, rank, exit_code, final=self._failures.are_final)
-        except ControllerError as error:
-            self._reachable = False
-            self._observer.note(f"cannot tell the controller how rank {rank} ended: {error}")
+        return None, job
 
 
 def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
@@ -406,22 +407,42 @@ def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
         observer.note(f"cannot stop the job: {error}")
 
 
-def _wait_end(client: ControllerClient, job: int) -> pb.Job:
-    """Return the ended job. A job whose workers never attached is still alive, and is stopped here."""
-    began = time.monotonic()
-    for state in client.watch_job(job, timeout=_ANSWER_SECONDS):
-        if ended(state):
-            return state
-        attached = any(rank.state == pb.RANK_STATE_ATTACHED for rank in state.ranks)
-        # An agent's report about a process that ended at once may arrive after the launcher's.
-        if time.monotonic() - began >= (_END_SECONDS if attached else _SETTLE_SECONDS):
-            break
-    return client.stop_job(job)
+def _wait_end(client: ControllerClient, seen: _Seen, observer: JobObserver) -> pb.Job:
+    """Return the ended job. A job whose workers never attached is still alive, and is stopped here.
+
+    If the controller does not answer, this is the job's last known state: the workers' exit codes do not depend on it.
+    """
+    job = seen.job.id
+    end = time.monotonic() + _ANSWER_SECONDS
+    retry = Retry(give_up=lambda: time.monotonic() >= end)
+    began: float | None = None
+    try:
+        for state in client.watch_job(job, retry=retry):
+            if retry.away:
+                continue
+            if ended(state):
+                return state
+            began = began or time.monotonic()
+            attached = any(rank.state == pb.RANK_STATE_ATTACHED for rank in state.ranks)
+            # An agent's report about a process that ended at once may arrive after the launcher's.
+            if time.monotonic() - began >= (_END_SECONDS if attached else _SETTLE_SECONDS):
+                break
+        return ask(lambda: client.stop_job(job), retry)
+    except ControllerError as error:
+        seen.job.failure = f"the controller does not report how the job ended; its last known state: {error}"
+        observer.note(seen.job.failure)
+        return seen.job
 
 
-def _drops(client: ControllerClient, job: pb.Job) -> Counter[str]:
-    """Return what the job's switches have dropped, by reason."""
-    return sum((Counter(client.show_switch(place.switch).drop_reasons) for place in job.switches), Counter())
+def _drops(client: ControllerClient, job: pb.Job, observer: JobObserver) -> Counter[str]:
+    """Return what the job's switches have dropped, by reason; a switch that cannot be read is left out."""
+    dropped: Counter[str] = Counter()
+    for place in job.switches:
+        try:
+            dropped += Counter(client.show_switch(place.switch).drop_reasons)
+        except ControllerError as error:  # noqa: PERF203
+            observer.note(f"the packets that switch {place.switch} dropped are not known: {error}")
+    return dropped
 
 
 @dataclasses.dataclass
@@ -445,7 +466,8 @@ def _watching(
     def watch() -> None:
         try:
             with fabric.connect(settings, controller) as client:
-                for state in client.watch_job(job.id):
+                retry = Retry(give_up=stopping.is_set, notice=observer.note)
+                for state in client.watch_job(job.id, retry=retry):
                     seen.job = state
                     observer.progress(state)
                     if stopping.is_set():

@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import fcntl
 import os
+import queue
 import selectors
 import shutil
 import signal
@@ -13,18 +14,24 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 
-__all__ = ["Launch", "check_command", "reserved_port", "run_workers"]
+__all__ = ["Consequence", "Launch", "check_command", "reserved_port", "run_workers"]
 
 GRACE_SECONDS: Final = 5.0
+DECISION_SECONDS: Final = 30.0  # for decisions about failed workers when no worker is left
 _READ_BYTES: Final = 65536
 _LONGEST_LINE: Final = 65536
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+Consequence: TypeAlias = Mapping[str, str] | bool
+"""The consequence of a worker's failure: an environment with which it is restarted, or whether the others continue."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,28 +171,35 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[socket.socket | None]:
-    """Yield a socket that receives the numbers of SIGINT and SIGTERM; None outside the main thread."""
+def _wake_ups() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield a socket that wakes a selector, and the one to write to for that.
+
+    In the main thread, the numbers of SIGINT and SIGTERM are written to it.
+    """
+    receiver, sender = socket.socketpair()
+    receiver.setblocking(False)
+    sender.setblocking(False)
+    with receiver, sender, _signals_to(sender):
+        yield receiver, sender
+
+
+@contextlib.contextmanager
+def _signals_to(sender: socket.socket) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield None
+        yield
         return
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
         pass
 
-    receiver, sender = socket.socketpair()
-    receiver.setblocking(False)
-    sender.setblocking(False)
     before = {number: signal.signal(number, ignore) for number in _PASSED_ON}
     wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
-        yield receiver
+        yield
     finally:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        receiver.close()
-        sender.close()
 
 
 def run_workers(
@@ -196,28 +210,25 @@ def run_workers(
     on_output: Callable[[int, bytes], None],
     on_exit: Callable[[int, int], None],
     on_interrupt: Callable[[int], None],
-    on_failure: Callable[[int, int], Mapping[str, str] | bool] = lambda _rank, _exit_code: False,
+    on_failure: Callable[[int, int], Future[Consequence] | None] = lambda _rank, _exit_code: None,
 ) -> Launch:
     """Run `command` once with each environment (rank = its index) and wait until all have ended.
 
     Output goes to `log_directory`/rank-N.log and, line by line without line ends, to `on_output(rank, line)`.
     `on_exit(rank, exit_code)` is called for every end. The first rank that fails ends the others: they have 5 s to
-    notice by
-    themselves, then get SIGTERM and 5 s later SIGKILL. However, `on_failure(rank, exit_code)` may return True to let
-    the
-    others continue, or an environment with which the command is restarted as that rank. A first SIGINT or SIGTERM to
-    this
-    process is passed to `on_interrupt` and forwarded to all; a second one kills them. The callbacks run in the calling
-    thread and should be quick. Raises CommandNotExecutableError if the kernel refuses the program, OSError if it
-    refuses a
-    process.
+    notice by themselves, then get SIGTERM and 5 s later SIGKILL. However, `on_failure(rank, exit_code)` may return the
+    future of a decision: True lets the others continue, and an environment restarts the command as that rank. Until
+    then the others continue; a decision that is not made within 30 s after the end of the last worker is not waited
+    for. A first SIGINT or SIGTERM to this process is passed to `on_interrupt` and forwarded to all; a second one kills
+    them. The callbacks run in the calling thread and should be quick. Raises CommandNotExecutableError if the kernel
+    refuses the program, OSError if it refuses a process.
     """
 
     def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
         return _Worker(rank, command, environment, log_directory / f"rank-{rank}.log", again)
 
-    group = _Group(on_output, on_exit, on_interrupt, on_failure, start)
-    with _signals() as signals:
+    with _wake_ups() as (receiver, sender):
+        group = _Group(on_output, on_exit, on_interrupt, on_failure, start, sender)
         try:
             for rank, environment in enumerate(environments):
                 group.add(start(rank, environment))
@@ -232,7 +243,7 @@ def run_workers(
             group.kill()
             raise
         try:
-            group.run(signals)
+            group.run(receiver)
         except BaseException:
             group.kill()
             raise
@@ -248,17 +259,22 @@ class _Group:
         on_output: Callable[[int, bytes], None],
         on_exit: Callable[[int, int], None],
         on_interrupt: Callable[[int], None],
-        on_failure: Callable[[int, int], Mapping[str, str] | bool],
+        on_failure: Callable[[int, int], Future[Consequence] | None],
         start: Callable[[int, Mapping[str, str], bool], _Worker],
+        sender: socket.socket,
     ) -> None:
         self._on_failure = on_failure
         self._start = start
+        self._sender = sender
+        self._undecided: set[int] = set()  # the failed ranks
+        self._decided: queue.SimpleQueue[tuple[int, Consequence]] = queue.SimpleQueue()
         self._on_output = on_output
         self._on_exit = on_exit
         self._on_interrupt = on_interrupt
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._ending = False
+        self._last_end = 0.0  # the time of the latest end of a worker
         self._escalation: list[tuple[float, int]] = []  # (time, signal), soonest first
         self.exit_codes: dict[int, int] = {}
         self.failed: list[int] = []
@@ -270,17 +286,14 @@ class _Group:
         self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
         self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
 
-    def run(self, signals: socket.socket | None) -> None:
-        if signals is not None:
-            self._selector.register(signals, selectors.EVENT_READ)
+    def run(self, receiver: socket.socket) -> None:
+        self._selector.register(receiver, selectors.EVENT_READ)
         with self._selector:
-            while self._workers:
-                timeout = max(0.0, self._escalation[0][0] - time.monotonic()) if self._escalation else None
-                for key, _ in self._selector.select(timeout):
+            while self._workers or self._undecided:
+                for key, _ in self._selector.select(self._timeout()):
                     worker: _Worker | None = key.data
                     if worker is None:
-                        assert signals is not None
-                        for number in signals.recv(16):
+                        for number in receiver.recv(4096):
                             if number in _PASSED_ON:
                                 self._interrupt(number)
                     elif worker.rank not in self._workers:
@@ -289,8 +302,18 @@ class _Group:
                         self._end(worker)
                     elif not worker.read(self._on_output):
                         self._selector.unregister(worker.pipe)
+                while not self._decided.empty():
+                    self._follow(*self._decided.get())
                 while self._escalation and time.monotonic() >= self._escalation[0][0]:
                     self._signal(self._escalation.pop(0)[1])
+                if not self._workers and time.monotonic() >= self._last_end + DECISION_SECONDS:
+                    return
+
+    def _timeout(self) -> float | None:
+        """Return the time until something must be done although nothing happens."""
+        if not self._workers:
+            return max(0.0, self._last_end + DECISION_SECONDS - time.monotonic())
+        return max(0.0, self._escalation[0][0] - time.monotonic()) if self._escalation else None
 
     def kill(self) -> None:
         for worker in self._workers.values():
@@ -309,6 +332,7 @@ class _Group:
             self._signal(signal.SIGKILL)
             return
         self.interrupted = number
+        self._undecided.clear()
         self._on_interrupt(number)
         self._signal(number)
 
@@ -321,15 +345,39 @@ class _Group:
         self._selector.unregister(worker.pidfd)
         worker.close()
         del self._workers[worker.rank]
+        self._last_end = time.monotonic()
         self.exit_codes[worker.rank] = exit_code
         self._on_exit(worker.rank, exit_code)
         if exit_code == 0:
             return
         self.failed.append(worker.rank)
-        after = False if self._ending or self.interrupted is not None else self._on_failure(worker.rank, exit_code)
-        if isinstance(after, Mapping):
-            self.add(self._start(worker.rank, after, True))
-        elif not after and not self._ending:
-            now = time.monotonic()
-            self._ending = True
-            self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]
+        if self._ending or self.interrupted is not None:
+            return
+        decision = self._on_failure(worker.rank, exit_code)
+        if decision is None:
+            self._end_all()
+            return
+        self._undecided.add(worker.rank)
+        decision.add_done_callback(lambda made: self._decide(worker.rank, made.result()))
+
+    def _decide(self, rank: int, consequence: Consequence) -> None:
+        """Wake the thread that runs the group; called from the one that has made the decision."""
+        self._decided.put((rank, consequence))
+        with contextlib.suppress(OSError):  # it is not waited for any more
+            self._sender.send(bytes(1))
+
+    def _follow(self, rank: int, consequence: Consequence) -> None:
+        if rank not in self._undecided:  # interrupted before
+            return
+        self._undecided.remove(rank)
+        if not consequence:
+            self._end_all()
+        elif isinstance(consequence, Mapping) and not self._ending:
+            self.add(self._start(rank, consequence, True))
+
+    def _end_all(self) -> None:
+        """Give the other workers time to end by themselves, then end them."""
+        now = time.monotonic()
+        self._ending = True
+        self._undecided.clear()
+        self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]

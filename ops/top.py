@@ -12,6 +12,7 @@ from switchml.common.counters import read_counters
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
+from switchml.controller.retry import ask
 
 __all__ = ["JobActivity", "RankActivity", "Snapshot", "SwitchActivity", "watch"]
 
@@ -97,12 +98,13 @@ def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
 
     """
     before, _ = _look(client)
+    retry = client.retry()
     while True:
         time.sleep(interval)
-        now, agents = _look(client)
+        now, agents = ask(lambda: _look(client), retry)
         switches = tuple(
             SwitchActivity(switch.name, switch.connected, switch.slots, switch.slots_free, switch.failure)
-            for switch in client.list_switches()
+            for switch in ask(client.list_switches, retry)
         )
         jobs = tuple(_activity(job, before, now) for job in now.jobs.values())
         gone = tuple(agent.registration.name for agent in agents if not agent.live)

@@ -415,10 +415,24 @@ class Transitions:
             self._agents.tell([agent], revocation(target.id, epoch, pb.REVOCATION_REASON_JOB_FAILED, why))
 
     async def _await_return(self, live: LiveJob, transition: Transition) -> None:
-        """Wait for the agents to return to the epoch that the job was in when the controller ended."""
+        """Wait for the agents to return to the epoch that the job was in when the controller ended.
+
+        A loss does not end the wait: the agents of the other ranks must be back before these can leave the epoch.
+        """
         transition.target = live
-        transition.endpoints = Answers({rank.agent for rank in live.job.ranks if not rank.ended})
-        await self._ask(live, transition, transition.endpoints, {}, RECOVERY_SECONDS)
+        answers = transition.endpoints = Answers({rank.agent for rank in live.job.ranks if not rank.ended})
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            try:
+                await self._ask(live, transition, answers, {}, max(0.0, deadline - time.monotonic()))
+                return
+            except _Interrupted:  # noqa: PERF203
+                carrying = {rank.agent for rank in live.job.ranks if not rank.ended}
+                for agent in answers.futures.keys() - carrying:
+                    answers.withdraw(agent)
+                if not any(answers.awaits(agent) for agent in carrying):
+                    raise
+                transition.interrupted = asyncio.get_running_loop().create_future()
 
     # ---- asking agents ---------------------------------------------------------------------------------------------
 
@@ -469,7 +483,7 @@ class Transitions:
             raise AgentTimeout(f"agent {names} opened no sockets for job {live.job.name} within {seconds:.0f} s")
         silent = [rank for rank in live.job.ranks if rank.agent in agents and not rank.ended]
         if transition.returning:
-            why = f"agent {names} did not come back within {seconds:g} s of the controller's start"
+            why = f"agent {names} did not come back within {RECOVERY_SECONDS:g} s of the controller's start"
             self.ranks_lost(live, silent, why)
             return
         for rank in silent:

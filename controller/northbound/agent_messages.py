@@ -151,7 +151,7 @@ class AgentMessages:
         if event.kind == pb.RankEvent.KIND_CHECK_FAILED:
             self._check_failed(live, rank, event)
         elif event.kind == pb.RankEvent.KIND_SWITCH_GONE:
-            why = f"agent {session.name} on {rank.host} says: {detail}"
+            why = f"switch {session.switch} is lost: agent {session.name} on {rank.host} says: {detail}"
             self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         elif event.kind in _EVENTS:
             self._lifecycle.rank_reached(live, rank, _EVENTS[event.kind], detail)

@@ -21,12 +21,12 @@ def test_all_ranks_hear_that_the_switch_is_gone(
     ctl.run("up", "--transport", transport, "--agents", "2")
     switch = ctl.processes()[0]
     worker = ctl.worker("survives", "--steps", "100000", "--size", "100000", "--timeout", "60", "--say-steps")
-    job = ctl.start("job", "start", "--workers", "3", *worker)
+    job = ctl.start("job", "start", "--workers", "3", "--json", *worker)
     try:
         wait_until(lambda: _has_made_steps(ctl), "the ranks make steps")
         killed = time.monotonic()
         os.kill(switch["pid"], signal.SIGKILL)
-        _, stderr = job.communicate(timeout=80)
+        stdout, stderr = job.communicate(timeout=80)
     finally:
         job.kill()
     said = [json.loads(line.split("] ", 1)[1]) for line in stderr.splitlines() if "] {" in line]
@@ -36,6 +36,10 @@ def test_all_ranks_hear_that_the_switch_is_gone(
         assert words["error"].startswith("SwitchLost"), words
         assert words["error_at"] - killed < limit(seconds)
     assert job.returncode == 3
+    result = json.loads(stdout)
+    assert (result["state"], result["key"]) == ("FAILED", 1)
+    assert "switch-0" in result["failure"]
+    assert "the packets that switch switch-0 dropped are not known" in stderr
 
 
 def _has_made_steps(ctl: Ctl) -> bool:

@@ -486,9 +486,29 @@ async def test_ranks_of_an_agent_with_other_sockets_are_lost(world: World) -> No
     await world.idle()
     world.by_name["a2"].udp_port += 1
     world.transitions.returned(live, "a2", world.by_name["a2"].endpoints([1]))
+    world.transitions.returned(live, "a1", world.by_name["a1"].endpoints([0]))
     await world.idle()
     assert world.steps_of("switch") == ["replace 1 by 2"]
     assert [rank.agent for rank in live.job.ranks] == ["a1"]
+
+
+async def test_a_loss_is_heeded_when_the_agents_of_the_other_ranks_are_back(world: World) -> None:
+    """Agents that have not returned yet would not hear that their ranks must stop."""
+    for name in ("a1", "a2", "a3"):
+        world.agent(name)
+    live = await world.running(3)
+    world.transitions.recover(live)
+    await world.idle()
+    world.lose(1)
+    world.transitions.returned(live, "a1", world.by_name["a1"].endpoints([0]))
+    await world.idle()
+    assert world.steps == ["a1 activation 1"]
+    world.transitions.returned(live, "a3", world.by_name["a3"].endpoints([2]))
+    await world.idle()
+    assert world.steps_of("switch") == ["replace 1 by 2"]
+    assert [rank.agent for rank in live.job.ranks] == ["a1", "a3"]
+    [change] = live.job.epoch_changes
+    assert change.lost == (1,)
 
 
 async def test_ranks_of_agents_that_do_not_return_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

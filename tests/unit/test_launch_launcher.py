@@ -6,13 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 from switchml.launch import launcher
-from switchml.launch.launcher import Launch, check_command, reserved_port, run_workers
+from switchml.launch.launcher import Consequence, Launch, check_command, reserved_port, run_workers
 
 
 class Seen:
@@ -27,7 +28,13 @@ class Seen:
         self.on_line()
 
 
-def run(script: str, workers: int, logs: Path, seen: Seen | None = None) -> Launch:
+def run(
+    script: str,
+    workers: int,
+    logs: Path,
+    seen: Seen | None = None,
+    on_failure: Callable[[int, int], Future[Consequence] | None] = lambda _rank, _exit_code: None,
+) -> Launch:
     seen = seen or Seen()
     return run_workers(
         ["sh", "-c", script],
@@ -36,6 +43,7 @@ def run(script: str, workers: int, logs: Path, seen: Seen | None = None) -> Laun
         on_output=seen.output,
         on_exit=lambda rank, code: seen.ends.append((rank, code)),
         on_interrupt=seen.interrupts.append,
+        on_failure=on_failure,
     )
 
 
@@ -89,6 +97,48 @@ def test_the_first_failure_counts_and_ends_the_others(tmp_path: Path) -> None:
 def test_others_have_time_to_end_by_themselves(tmp_path: Path) -> None:
     launch = run('[ "$RANK" = 1 ] && exit 7; sleep 0.5; exit 3', 2, tmp_path)
     assert launch == Launch((3, 7), (1, 0), None)
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_output_goes_on_until_the_consequence_of_a_failure_is_known(continues: bool, tmp_path: Path) -> None:
+    decision: Future[Consequence] = Future()
+    seen, known = Seen(), tmp_path / "known"
+
+    def decide_after_the_line_of_the_other_rank() -> None:
+        if seen.lines[-1][1] == b"still here":
+            known.touch()
+            threading.Timer(0.1, decision.set_result, [continues]).start()
+
+    seen.on_line = decide_after_the_line_of_the_other_rank
+    script = f'[ "$RANK" = 1 ] && exit 7; echo still here; while [ ! -e {known} ]; do sleep 0.05; done; '
+    script += "exit 0" if continues else "exec sleep 60"
+    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: decision)
+    assert launch == Launch((0 if continues else 128 + signal.SIGTERM, 7), launch.failed, None)
+
+
+def test_a_worker_is_restarted_when_that_is_decided_and_no_other_is_left(tmp_path: Path) -> None:
+    decision: Future[Consequence] = Future()
+    seen = Seen()
+    seen.on_line = lambda: threading.Timer(
+        0.3, decision.set_result, [{**os.environ, "RANK": "0", "AGAIN": "1"}]
+    ).start()
+    script = '[ -n "$AGAIN" ] && exit 0; [ "$RANK" = 0 ] && echo fails && exit 7; exit 0'
+    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: decision)
+    assert launch == Launch((0, 0), (0,), None)
+
+
+def test_a_decision_that_is_never_made_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "DECISION_SECONDS", 0.3)
+    assert run("exit 7", 2, tmp_path, on_failure=lambda _rank, _code: Future()).exit_codes == (7, 7)
+
+
+def test_a_signal_ends_the_wait_for_a_decision(tmp_path: Path) -> None:
+    seen = Seen()
+    seen.on_line = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    script = '[ "$RANK" = 0 ] && exit 7; sleep 0.3; echo ready; exec sleep 60'
+    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: Future())
+    assert launch.exit_codes == (7, 128 + signal.SIGTERM)
+    assert launch.interrupted == signal.SIGTERM
 
 
 def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

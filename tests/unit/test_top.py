@@ -8,6 +8,7 @@ import pytest
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.retry import Retry
 from switchml.ops.top import Snapshot, watch
 
 
@@ -29,6 +30,7 @@ def look(jobs: list[list[pb.Job]], agents: list[list[pb.Agent]]) -> list[Snapsho
         list_jobs=lambda: next(jobs_now),
         list_agents=lambda: next(agents_now),
         list_switches=lambda: [pb.Switch(name="s1", connected=True, slots=8, slots_free=4)],
+        retry=Retry,
     )
     return list(islice(watch(cast(ControllerClient, client), 0.001), len(jobs) - 1))
 
