@@ -148,7 +148,8 @@ Examples:
 def up(session: Session, /, **options: Any) -> FabricStarted:
     """Start switches, controller and agents as processes of this machine.
 
-    They run until `switchml-ctl down`. A fabric that already runs is left as it is.
+    They run until `switchml-ctl down`. A fabric that already runs is left as it is; it is an error if the given options
+    differ from its own.
 
     With --switch or --topology they are laid out in network namespaces: one for the switches and the controller, one
     for each host with its agent, and links between them. That needs root. With --racks each rack has a switch below
@@ -158,19 +159,19 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
     host have in shared memory, and sends one contribution for all of them to the switch above it, and their agent.
     """
     from switchml.commands.displays import ProgressBar
-    from switchml.launch import fabric, layouts
+    from switchml.launch import fabric
     from switchml.launch.run_directory import RunDirectory
 
     settings = session.settings(**options)
     directory = RunDirectory(settings.run_dir)
     with ProgressBar() as bar:
-        found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
+        found, started = fabric.start(
+            directory, settings.fabric, keep=True, given=settings.given, report=bar.note, progress=bar
+        )
         if found.options.leaf:
             fabric.wait_for_controller(settings, found)
     if not started:
         note("a fabric already runs")
-        if layouts.resolve(settings.fabric) != found.options:
-            note("its options differ from the given ones; use `switchml-ctl down` first to change them")
     return FabricStarted(fabric.inspect(directory), settings.run_dir, started)
 
 

@@ -7,6 +7,7 @@ __all__ = [
     "ConfigurationError",
     "DrawingError",
     "FabricBusyError",
+    "FabricDiffersError",
     "LogNotFoundError",
     "NamespaceError",
     "NoFabricError",
@@ -42,6 +43,10 @@ class StartError(OperationError):
 
 class FabricBusyError(OperationError):
     """A broken fabric cannot be replaced while others still use it."""
+
+
+class FabricDiffersError(OperationError):
+    """A live fabric has other options than those that were given."""
 
 
 class NoFabricError(OperationError):

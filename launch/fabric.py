@@ -3,11 +3,11 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from switchml.common.errors import FabricBusyError, NoFabricError, StartError
+from switchml.common.errors import FabricBusyError, FabricDiffersError, NoFabricError, StartError
 from switchml.common.processes import last_lines
 from switchml.common.progress import Progress
 from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
@@ -15,10 +15,10 @@ from switchml.controller.errors import ControllerError
 from switchml.controller.retry import Retry, ask
 from switchml.launch.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
-from switchml.launch.layouts import LayoutMaker, layout_of
+from switchml.launch.layouts import LayoutMaker, layout_of, resolve
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import FabricOptions, Settings
+from switchml.launch.settings import FabricOptions, Key, Settings
 from switchml.topologies.namespaces import Namespaces
 
 __all__ = [
@@ -89,20 +89,38 @@ def start(
     options: FabricOptions,
     *,
     keep: bool,
+    given: Iterable[Key] = (),
     report: Reporter = _silent,
     progress: Progress | None = None,
     make_layout: LayoutMaker = layout_of,
 ) -> tuple[Fabric, bool]:
     """Return the live fabric of the run directory, and whether this call started it.
 
-    A live fabric is used as it is, regardless of `options`; with `keep` it survives the end of jobs from now on. A
-    broken
-    one is removed first. Raises FabricBusyError, RunDirectoryError and what `launch` raises.
+    A live fabric must have the `options` that were `given`; with `keep` it survives the end of jobs from now on. A
+    broken one is removed first. Raises FabricBusyError, FabricDiffersError, RunDirectoryError and what `launch` raises.
     """
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
+        status = inspect(run_directory)
+        if status.state == "running" and status.fabric is not None:
+            _require_alike(status.fabric, resolve(options), given)
         return _start_locked(
             run_directory, options, keep=keep, report=report, progress=progress or Progress(), make_layout=make_layout
+        )
+
+
+def _require_alike(fabric: Fabric, options: FabricOptions, given: Iterable[Key]) -> None:
+    """Raise FabricDiffersError unless a live fabric has the options that were given."""
+    differences = []
+    for key in given:
+        field = key.name.removeprefix("fabric.")
+        live, wanted = getattr(fabric.options, field, None), getattr(options, field, None)
+        if live != wanted:
+            differences.append(f"{key.option} is {live if live != '' else 'not given'} instead of {wanted}")
+    if differences:
+        raise FabricDiffersError(
+            f"a fabric already runs in {fabric.run_directory.path}, with other options: {', '.join(differences)}; "
+            "end it with `switchml-ctl down` first, or omit these"
         )
 
 

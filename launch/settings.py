@@ -1,5 +1,7 @@
 """Settings: command-line options take precedence over environment variables, the configuration file and defaults."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import re
@@ -81,7 +83,8 @@ class FabricOptions:
 class Settings:
     """The settings that every command needs. `controller` is None for the run directory's fabric.
 
-    `tls` is a directory of certificates for a configured controller; `insecure` allows connections without.
+    `tls` is a directory of certificates for a configured controller; `insecure` allows connections without. `given` has
+    the keys that an option, a variable or the file sets.
     """
 
     controller: str | None
@@ -92,6 +95,7 @@ class Settings:
     tls: str | None = None
     insecure: bool = False
     job_aggregators: tuple[str, ...] = ()
+    given: tuple[Key, ...] = ()
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -396,6 +400,7 @@ def load(
     """
     path, content = _read_file(environment, config_file)
     found: dict[str, Any] = {}
+    given: list[Key] = []
     for key in KEYS.values():
         option = (options or {}).get(key.name)
         if option is not None:
@@ -411,6 +416,7 @@ def load(
             found[key.name] = key.parse(value)
         except ValueError as error:
             raise ConfigurationError(f"{source}: {error}") from error
+        given.append(key)
     run_dir = found["run_dir"]
     fabric = {
         field.name: found[f"fabric.{field.name}"]
@@ -428,4 +434,5 @@ def load(
         job_aggregators=found["job.aggregators"],
         tls=found["tls"],
         insecure=found["insecure"],
+        given=tuple(given),
     )

@@ -134,10 +134,18 @@ def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
 
 def test_up_twice_is_one_fabric(fabric: Ctl) -> None:
     before = fabric.processes()
-    again = fabric.run("up", "--agents", "3")
-    assert "already runs" in again.stderr
-    assert "`switchml-ctl down` first" in again.stderr
+    assert "already runs" in fabric.run("up").stderr
     assert fabric.processes() == before
+
+
+def test_up_with_other_options_names_those_that_differ(fabric: Ctl) -> None:
+    before = fabric.json("status")["options"]
+    fabric.run("up", "--agents", str(before["agents"]), "--transport", "auto")
+    fabric.environment["SWITCHML_FABRIC_VALUES"] = "64"
+    refused = fabric.run("up", "--agents", str(before["agents"]), "--transport", "udp", status=1)
+    differences = f"--transport is shm instead of udp, --values is {before['values']} instead of 64"
+    assert f"with other options: {differences}; end it with `switchml-ctl down` first" in refused.stderr
+    assert fabric.json("status")["options"] == before
 
 
 def test_starters_at_the_same_time_make_one_fabric(ctl: Ctl) -> None:
