@@ -225,7 +225,12 @@ def cli(
     Options take precedence over environment variables, and those over the configuration file.
     """
     from switchml.commands.session import Session
+    from switchml.commands.standard_streams import note
+    from switchml.common.variables import unknown_variables
 
+    unknown = unknown_variables(os.environ)
+    if unknown:
+        note(unknown)
     assert isinstance(context.command, Root)
     context.obj = Session(
         controller,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -18,10 +19,12 @@ from switchml.common.metrics_address import MetricsPlace, metrics_options
 from switchml.common.open_files import allow_open_files
 from switchml.common.process_logs import configure, log_options
 from switchml.common.tls import Security, tls_options
+from switchml.common.variables import unknown_variables
 from switchml.common.version import VERSION
 
 __all__ = ["DaemonOptions", "ReadyFile", "daemon_options", "run", "stop_on_signals"]
 
+_log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -103,6 +106,9 @@ def daemon_options(program: str, prefix: str, ready: str) -> Callable[[Callable[
         ) -> R:
             configure(log_format, log_level)
             allow_open_files()
+            unknown = unknown_variables(os.environ)
+            if unknown:
+                _log.warning("%s", unknown)
             file = ReadyFile(ready_file)
             try:
                 file.clear()

@@ -208,7 +208,7 @@ def _user() -> str:
 
 
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
+@click.option("--config", type=click.Path(path_type=Path), help="Configuration file (TOML).")
 @click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Listening address; port 0 takes any free one.")
 @click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
 @click.option(
@@ -216,7 +216,7 @@ def _user() -> str:
 )
 @daemon_options("switchml-controller", "SWITCHML_CONTROLLER", "once the controller listens")
 def main(
-    config_path: Path | None,
+    config: Path | None,
     listen: str | None,
     store: Path | None,
     standby: bool,
@@ -234,7 +234,7 @@ def main(
     """
     # Errors of a switch are exceptions here, and are logged once; finsy would log them again.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
-    run(_serve_with(config_path, {"listen": listen, "store": store}, daemon, standby), ControllerError)
+    run(_serve_with(config, {"listen": listen, "store": store}, daemon, standby), ControllerError)
 
 
 async def _serve_with(path: Path | None, given: dict[str, Any], daemon: DaemonOptions, standby: bool) -> None:

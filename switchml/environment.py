@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -13,11 +15,13 @@ from typing import Final, NoReturn
 
 from switchml.arguments import whole_number
 from switchml.common.names import names_in_list
+from switchml.common.variables import unknown_variables
 from switchml.errors import ConnectError
 from switchml.run_directory import agent_sockets, configured_run_directory
 
 __all__ = ["Target", "find_target", "job_of_launch", "rendezvous_key"]
 
+_log = logging.getLogger(__name__)
 _LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
 _TORCHRUN: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ON_FAILURE: Final = ("abort", "shrink", "restart")
@@ -64,6 +68,8 @@ def find_target(
         job = whole_number(job, "job")
     rank = None if rank is None else whole_number(rank, "rank")
     world_size = None if world_size is None else whole_number(world_size, "world_size")
+    if (environ.get("LOCAL_RANK") or environ.get("SWITCHML_RANK") or environ.get("RANK") or str(rank or 0)) == "0":
+        _warn(unknown_variables(environ))  # by one rank of each host
     if job is None:
         job = job_of_launch(environ)
         if not job and create is not False and any(environ.get(name) for name in _TORCHRUN):
@@ -92,6 +98,13 @@ def find_target(
     slots = _number(environ, "SWITCHML_SLOTS") or 0
     names = _aggregators(environ, aggregators)
     return Target(socket_path, str(job), rank, world_size, True, slots, on_failure, names)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Log a warning, unless this process has logged it before."""
+    if text:
+        _log.warning("%s", text)
 
 
 def _aggregators(environ: Mapping[str, str], given: Sequence[str] | None) -> tuple[str, ...]:

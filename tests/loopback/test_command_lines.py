@@ -52,7 +52,7 @@ DAEMONS: Final = {
     "switchml-controller": (controller, NOT_READY, "--listen 127.0.0.1:0 --store store --metrics 0"),
     "switchml-agent": (agent, "--socket missing/socket", "--controller 127.0.0.1:1 --metrics 0"),
 }
-"""The daemons, each with an option that lets its last step fail when all else has been opened, and its base options."""
+"""The daemons, each with an option that lets its last step fail, when the rest is done, and its other options."""
 
 SECONDS: Final = 90
 
@@ -223,3 +223,11 @@ def test_every_example_and_every_option_of_ctl_is_accepted(given: str | Given) -
 def test_every_example_and_every_option_of_a_daemon_is_accepted(given: str | Given) -> None:
     status, told = run_daemon(given.line() if isinstance(given, Given) else given)
     assert status == ExitCode.ERROR, told
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_daemon_warns_of_an_unknown_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHML_RUNDIR", "/x")
+    _, told = run_daemon(f"{name} {' '.join(DAEMONS[name][1:])}")
+    assert told.count("SWITCHML_RUNDIR (did you mean SWITCHML_RUN_DIR?)") == 1, told

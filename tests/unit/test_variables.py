@@ -1,0 +1,100 @@
+"""The list of environment variables, and the warning about others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from switchml import environment
+from switchml.commands.root import cli
+from switchml.common.variables import VARIABLES, unknown_variables
+from switchml.controller.daemon import main as controller
+from switchml.dataplane.softswitch.daemon import main as switch
+from switchml.errors import ConnectError
+from switchml.host_agent.daemon import main as agent
+from switchml.launch.settings import KEYS
+
+ROOT = Path(__file__).parents[2]
+OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_SWITCH", "SWITCHML_TOFINO"}
+"""An include guard, a prefix of click's, and a name that an emulator gives its messages."""
+
+
+def variables_of(command: click.Command) -> dict[str, str]:
+    """Return the variables of a daemon's options."""
+    prefix = command.context_settings.get("auto_envvar_prefix")
+    found = {}
+    for option in command.params:
+        assert option.name is not None
+        if option.envvar is not None:
+            found[option.opts[-1]] = str(option.envvar)
+        elif prefix is not None and not option.is_eager:
+            found[option.opts[-1]] = f"{prefix}_{option.name.upper()}"
+    return found
+
+
+def read_by_sources() -> set[str]:
+    """Return the variables that the sources, scripts and container files name."""
+    places = ["*.py", "docker", "systemd", "examples", ":!tests", ":!common/variables.py"]
+    pattern = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
+    command = ["git", "grep", "-hoP", pattern, "--", *places]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()) - OTHERS
+
+
+def test_the_list_has_the_variables_of_all_programs_and_no_others() -> None:
+    options = {name for command in (controller, agent, switch) for name in variables_of(command).values()}
+    read = options | {key.variable for key in KEYS.values()} | read_by_sources()
+    assert sorted(read - VARIABLES) == []
+    assert sorted(VARIABLES - read) == []
+
+
+def test_the_documents_name_no_variable_that_nothing_reads() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        named = set(re.findall(r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
+        assert sorted(named - VARIABLES) == [], page.name
+
+
+@pytest.mark.parametrize(("command", "prefix"), [(controller, "SWITCHML_CONTROLLER"), (switch, "SWITCHML_SWITCH")])
+def test_a_daemons_variables_are_named_as_its_options(command: click.Command, prefix: str) -> None:
+    for option, variable in variables_of(command).items():
+        assert variable == f"{prefix}_{option.removeprefix('--').replace('-', '_').upper()}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("SWITCHML_TORCH_WRE", "SWITCHML_TORCH_WRE (did you mean SWITCHML_TORCH_WIRE?)"),
+        ("SWITCHML_RUNDIR", "SWITCHML_RUNDIR (did you mean SWITCHML_RUN_DIR?)"),
+        ("SWITCHML_FABRIC_AGENT", "SWITCHML_FABRIC_AGENT (did you mean SWITCHML_FABRIC_AGENTS?)"),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_one(variable: str, words: str) -> None:
+    assert words in unknown_variables({variable: "1", "SWITCHML_RUN_DIR": "/x", "PATH": "/bin"})
+
+
+def test_known_variables_and_those_of_kubernetes_give_no_warning() -> None:
+    kubernetes = {"SWITCHML_CONTROLLER_SERVICE_HOST", "SWITCHML_CONTROLLER_SERVICE_PORT", "SWITCHML_CONTROLLER_PORT"}
+    kubernetes |= {"SWITCHML_CONTROLLER_PORT_9800_TCP_ADDR", "SWITCHML_CONTROLLER_SERVICE_PORT_GRPC"}
+    assert unknown_variables(dict.fromkeys(VARIABLES | kubernetes, "1")) == ""
+
+
+def test_ctl_warns_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHML_RUNDIR", "/x")
+    result = CliRunner().invoke(cli, ["topology", "show"])
+    assert (result.exit_code, result.stderr.count("SWITCHML_RUN_DIR")) == (0, 1)
+
+
+@pytest.mark.parametrize(("variables", "warnings"), [({"LOCAL_RANK": "0"}, 1), ({"LOCAL_RANK": "1"}, 0), ({}, 1)])
+def test_one_rank_of_a_host_warns_once(
+    variables: dict[str, str], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    environ = {"SWITCHML_RUNDIR": str(variables), **variables}
+    environment._warn.cache_clear()
+    for _ in range(2):
+        with pytest.raises(ConnectError, match="SWITCHML_JOB"):
+            environment.find_target(environ)
+    assert len(caplog.records) == warnings
