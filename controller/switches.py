@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.port_numbers import highest_port
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
-from switchml.controller.drivers import Driver, JobTables, PortLoss, SwitchContents
+from switchml.controller.drivers import MAX_NONCE, Driver, JobTables, PortLoss, SwitchContents
 from switchml.controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
-from switchml.controller.store.database import Store
+from switchml.controller.store.database import EPOCHS_OF_A_NONCE, Store
 from switchml.controller.store.events import EventKind
 from switchml.dataplane.constants import Verdict
 
@@ -35,6 +36,7 @@ class ManagedSwitch:
         self.drained = False  # no new jobs are placed on it
         self.neighbours: dict[int, str] = {}  # the switches at its ports that lead to one
         self.last_told = False  # true if the last event in the log is that it was connected
+        self.last_vouched = 0  # the last epoch that may be used under the nonce which the switch keeps
 
     @property
     def name(self) -> str:
@@ -156,15 +158,33 @@ class Switches:
             async with switch.lock:
                 before = self._store.last_epoch(switch.name)
                 await switch.driver.reload()
-                if self._store.last_epoch(switch.name) == before:  # otherwise a job has come, with the next epoch
-                    self._restart_epochs(switch)
+                now = self._store.last_epoch(switch.name) or 0
+                await self._begin_history(switch, last=0 if now == before else now)  # a job may have come meanwhile
                 await switch.driver.reconcile([])
 
-    async def run(self, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]) -> None:
+    async def vouch(self, switch: ManagedSwitch, epoch: int) -> None:
+        """Make a switch, whose lock is held, keep a nonce under which an epoch that is in the store can be used.
+
+        Each nonce is for some epochs. An older copy of the store does not know the nonces of later ones, and skips the
+        rest of those that it knows, so no copy assigns an epoch that the registers can hold.
+
+        Raises:
+            SwitchUnavailable, SwitchRefused: the switch does not take the nonce.
+
+        """
+        if epoch <= switch.last_vouched:
+            return
+        nonce = _new_nonce()
+        self._store.set_nonces(switch.name, await switch.driver.read_nonce(), nonce)
+        await switch.driver.write_nonce(nonce)
+        self._store.set_nonces(switch.name, nonce, nonce)
+        switch.last_vouched = epoch | (EPOCHS_OF_A_NONCE - 1)
+
+    async def run(self, prepare: Callable[[ManagedSwitch, str], Sequence[JobTables]]) -> None:
         """Keep all switches connected until cancelled.
 
-        Each time a switch is connected, `prepare` is called with the switch and a flag that is true if its registers
-        were lost; it returns the jobs whose tables the switch must hold.
+        Each time a switch is connected, `prepare` is called with the switch and, if its registers have lost their
+        contents, what happened to it; it returns the jobs whose tables the switch must hold.
         """
         tasks = [
             asyncio.create_task(switch.driver.run(self._preparation(switch, prepare)), name=f"switch {switch.name}")
@@ -178,27 +198,35 @@ class Switches:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _preparation(
-        self, switch: ManagedSwitch, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]
+        self, switch: ManagedSwitch, prepare: Callable[[ManagedSwitch, str], Sequence[JobTables]]
     ) -> Callable[[bool], Awaitable[None]]:
         async def run(loaded: bool) -> None:
             async with switch.lock:
-                if self._store.last_epoch(switch.name) is None:
+                what = "was restarted" if loaded else ""
+                if not loaded and await switch.driver.read_nonce() not in self._store.nonces(switch.name):
                     # Its registers may hold epochs that this store would assign again.
-                    if loaded:
-                        self._store.restart_epochs(switch.name)
-                    else:
-                        await self._forget_past(switch)
-                        loaded = True
-                await switch.driver.reconcile(prepare(switch, loaded))
+                    what = (
+                        "was emptied because this store does not know what its registers hold (another store has used"
+                        " it, this is an older copy of the store, or the switch had another name)"
+                    )
+                    _LOG.warning("switch %s %s", switch.name, what)
+                    await switch.driver.reload()
+                if what:
+                    await self._begin_history(switch, self._store.last_epoch(switch.name) or 0)
+                await switch.driver.reconcile(prepare(switch, what))
 
         return run
 
-    async def _forget_past(self, switch: ManagedSwitch) -> None:
-        await switch.driver.reload()
-        self._restart_epochs(switch)
+    async def _begin_history(self, switch: ManagedSwitch, last: int) -> None:
+        """Give a switch whose registers are empty a nonce; the next epoch is `last` + 1.
 
-    def _restart_epochs(self, switch: ManagedSwitch) -> None:
-        self._store.restart_epochs(switch.name)
+        If this fails, the switch keeps no nonce that the store knows, and is emptied when it is connected again.
+        """
+        nonce = _new_nonce()
+        switch.last_vouched = 0
+        self._store.begin_history(switch.name, nonce, last)
+        await switch.driver.write_nonce(nonce)
+        switch.last_vouched = last | (EPOCHS_OF_A_NONCE - 1)
         _LOG.info("switch %s starts over with empty registers", switch.name)
 
     async def read(self, name: str) -> tuple[ManagedSwitch, SwitchContents, dict[Verdict, int]]:
@@ -257,3 +285,7 @@ class Switches:
                     f"no agent is attached to switch {switch.name}; name the ports that must lose packets"
                 )
             return await switch.driver.set_loss(sorted(meant), shares)
+
+
+def _new_nonce() -> int:
+    return secrets.randbelow(MAX_NONCE) + 1

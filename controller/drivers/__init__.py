@@ -5,11 +5,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, DropReason, Format, Verdict
 from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
+    "MAX_NONCE",
     "Capabilities",
     "Driver",
     "JobTables",
@@ -22,6 +24,10 @@ __all__ = [
     "SwitchSettings",
     "TableEntry",
 ]
+
+
+MAX_NONCE: Final = 2**48 - 1
+"""The largest nonce that a switch can keep."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +235,14 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     async def reload(self) -> None:
         """Load the pipeline again: registers, tables and counters are empty afterwards."""
+
+    @abc.abstractmethod
+    async def read_nonce(self) -> int:
+        """Return the nonce that was written last; 0 if none was since the pipeline was loaded."""
+
+    @abc.abstractmethod
+    async def write_nonce(self, nonce: int) -> None:
+        """Write a nonce, at most MAX_NONCE, which stays until another is written or the pipeline is loaded."""
 
     @abc.abstractmethod
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:

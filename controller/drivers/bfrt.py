@@ -33,10 +33,14 @@ from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMis
 from switchml.controller.drivers.bfrt_session import BfrtError, Session
 from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
+    NONCE,
     Entity,
     compare,
+    is_nonce,
     job_entities,
     job_traffic,
+    nonce_entry,
+    nonce_of,
     printed_entry,
     printed_group,
     switch_address_entry,
@@ -244,6 +248,27 @@ class BfrtDriver(Driver):
         if set(left) != set(indexes) or any(not values or any(values) for values in left.values()):
             raise BadAnswer(f"register {register.name} was emptied, and then held {left}")
 
+    async def read_nonce(self) -> int:
+        """Return the nonce that was written last; 0 if none was since the switch was emptied."""
+        return await self._call("to read its nonce", self._nonce)
+
+    async def write_nonce(self, nonce: int) -> None:
+        """Write a nonce, which the switch keeps until it is emptied or another one is written."""
+        entry = nonce_entry(nonce, owned_results=False)
+
+        async def write(connection: _Connection) -> None:
+            names = connection.names
+            update = names.modification if await self._nonce(connection) else names.insertion
+            await connection.session.write(update(entry))
+
+        await self._call("to keep a nonce", write)
+
+    async def _nonce(self, connection: _Connection) -> int:
+        names = connection.names
+        request = names.request(names.tables["rank_table"], NONCE)
+        entries = connection.session.read([request], absent_is_fine=True)
+        return nonce_of([names.entry(entry) async for entry in entries])
+
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
@@ -256,7 +281,8 @@ class BfrtDriver(Driver):
             tables = [names.node, names.group, *(names.tables[name] for name in JOB_TABLES)]
             held = await self._read(connection, tables)
             default = await self._read(connection, [names.tables[_ADDRESS_TABLE]], default=True)
-            difference = compare([*held.entities, *default.entities], [*wanted, address])
+            jobs_entities = [entity for entity in held.entities if not is_nonce(entity)]
+            difference = compare([*jobs_entities, *default.entities], [*wanted, address])
             # A group is replaced as a whole, with its nodes.
             groups = [entity for entity in difference.modify if isinstance(entity, fy.P4MulticastGroupEntry)]
             await self._delete(connection, [*difference.delete, *groups], held)
@@ -405,7 +431,7 @@ class BfrtDriver(Driver):
             tables = [names.tables[name] for name in ("l2_table", *JOB_TABLES)]
             held = await self._read(connection, [names.node, names.group, *tables])
             default = await self._read(connection, [names.tables[_ADDRESS_TABLE]], default=True)
-            entries = [*held.entities, *default.entities]
+            entries = [entity for entity in (*held.entities, *default.entities) if not is_nonce(entity)]
             drops = dict.fromkeys(DropReason, 0)
             for counter in _DROP_COUNTERS:
                 for reason, packets in (await self._cells(connection, counter, DropReason)).items():

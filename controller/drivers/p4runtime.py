@@ -30,14 +30,18 @@ from switchml.controller.drivers import (
 )
 from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
+    NONCE,
     Entity,
     compare,
+    is_nonce,
     job_entities,
     job_traffic,
     link_entries,
     loss_entry,
     loss_port,
     loss_threshold,
+    nonce_entry,
+    nonce_of,
     port_losses,
     printed_entry,
     printed_group,
@@ -239,6 +243,19 @@ class P4RuntimeDriver(Driver):
             await client.request(request)
         _LOG.info("switch %s: pipeline loaded", self.settings.name)
 
+    async def read_nonce(self) -> int:
+        """Return the nonce that was written last; 0 if none was since the pipeline was loaded."""
+        return await self._call("to read its nonce", _nonce)
+
+    async def write_nonce(self, nonce: int) -> None:
+        """Write a nonce, which the switch keeps until the pipeline is loaded or another is written."""
+        entry = nonce_entry(nonce, owned_results=self.capabilities.owned_results)
+
+        async def write(switch: fy.Switch) -> None:
+            await (switch.modify if await _nonce(switch) else switch.insert)([entry])
+
+        await self._call("to keep a nonce", write)
+
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     def _entities(self, job: JobTables) -> list[Entity]:
@@ -254,7 +271,7 @@ class P4RuntimeDriver(Driver):
             held = [entity async for entity in _read(switch, requests)]
             default = fy.P4TableEntry("switch_address_table", is_default_action=True)
             held += [entity async for entity in _read(switch, [default])]
-            difference = compare(held, [*wanted, address])
+            difference = compare([entity for entity in held if not is_nonce(entity)], [*wanted, address])
             await _write(switch.delete, difference.delete)
             # A default entry always exists, so a target that does not report an unset one must not get an INSERT.
             defaults: list[Entity] = [entity for entity in difference.insert if entity == address]
@@ -344,7 +361,7 @@ class P4RuntimeDriver(Driver):
                 for table in self._schema.tables
             ]
             held = [entry async for entry in _read(switch, requests)]
-            entries = [printed_entry(entry) for entry in held]
+            entries = [printed_entry(entry) for entry in held if not is_nonce(entry)]
             defaults = [
                 fy.P4TableEntry(table.alias, is_default_action=True)
                 for table in self._schema.tables
@@ -399,6 +416,11 @@ class P4RuntimeDriver(Driver):
 def _read(switch: fy.Switch, requests: Sequence[_E]) -> AsyncIterator[_E]:
     # finsy declares the overloads of its generator in a way that type checkers treat them as coroutines.
     return cast("AsyncIterator[_E]", switch.read(requests))
+
+
+async def _nonce(switch: fy.Switch) -> int:
+    request = fy.P4TableEntry("rank_table", match=fy.Match(**NONCE))
+    return nonce_of([entry async for entry in _read(switch, [request])])
 
 
 async def _read_verdicts(switch: fy.Switch, job_ids: Iterable[int]) -> AsyncIterator[fy.P4CounterEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import finsy as fy
 from finsy.p4entity import P4Replica
@@ -31,9 +31,13 @@ from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "job_entities"]
 __all__ += [
+    "NONCE",
+    "is_nonce",
     "loss_entry",
     "loss_port",
     "loss_threshold",
+    "nonce_entry",
+    "nonce_of",
     "port_losses",
     "printed_entry",
     "printed_group",
@@ -153,6 +157,32 @@ def switch_address_entry(mac: int, address: str) -> fy.P4TableEntry:
         action=fy.Action("set_switch_address", mac=mac, ip=int(IPv4Address(address))),
         is_default_action=True,
     )
+
+
+NONCE: Final[Mapping[str, int]] = {"job": 0, "rank": 0}
+"""The key of the entry of rank_table that keeps the controller's nonce: 0 is never a job."""
+
+
+def nonce_entry(nonce: int, *, owned_results: bool) -> fy.P4TableEntry:
+    """Return the entry that keeps a nonce in the switch, as the MAC address of a rank that no packet is sent to."""
+    listeners = {"ranks": 0} if owned_results else {}
+    action = fy.Action("address_rank", eth_dst=nonce, ipv4_dst=0, udp_dst=0, **listeners)
+    return fy.P4TableEntry("rank_table", match=fy.Match(**NONCE), action=action)
+
+
+def is_nonce(entity: Entity) -> bool:
+    """Return whether an entity is the entry that keeps the nonce."""
+    return (
+        isinstance(entity, fy.P4TableEntry)
+        and entity.table_id == "rank_table"
+        and entity.match is not None
+        and _number(entity.match["job"]) == NONCE["job"]
+    )
+
+
+def nonce_of(entries: Iterable[fy.P4TableEntry]) -> int:
+    """Return the nonce in the entry that keeps it; 0 if there is no such entry."""
+    return next((_number(_action(entry)[1]["eth_dst"]) for entry in entries if is_nonce(entry)), 0)
 
 
 def loss_threshold(share: float) -> int:

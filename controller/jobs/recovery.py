@@ -80,17 +80,20 @@ class Recovery:
         parents = (switch.config.parent for switch in self._switches if switch.name == name)
         return next((parent.switch for parent in parents if parent is not None), "")
 
-    def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
-        """Return the tables for a switch that has just been connected; fail jobs whose sums in it are lost."""
+    def prepare_switch(self, switch: ManagedSwitch, what: str) -> list[JobTables]:
+        """Return the tables for a switch that has just been connected; fail jobs whose sums in it are lost.
+
+        `what` has happened to it, if anything, so that its registers are empty.
+        """
         held = [
             live
             for live in self._jobs.live_jobs()
             if live.is_on(switch.name) and live.job.state is not JobState.PENDING
         ]
-        if registers_lost and self._store.last_epoch(switch.name):
-            self._store.events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
+        if what and self._store.last_epoch(switch.name):
+            self._store.events.record(EventKind.SWITCH_RESTARTED, f"it {what}", switch=switch.name)
         for live in held:
-            if registers_lost and live.job.state is JobState.RUNNING:
-                why = f"switch {switch.name} was restarted and lost the sums in its registers"
+            if what and live.job.state is JobState.RUNNING:
+                why = f"switch {switch.name} {what} and lost the sums in its registers"
                 self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         return [tables for live in held if live.job.live for one, tables in live.tables() if one is switch]

@@ -499,6 +499,8 @@ class Transitions:
 
     async def _replace_tables(self, live: LiveJob, target: PlacedJob, past: bool) -> None:
         live.installed = True
+        for switch in target.switches:
+            await self._switches.vouch(switch, target.job.epoch)
         if not past:
             for switch, tables in target.tables():
                 await switch.driver.install_job(tables)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Final
 
 from switchml.common.clock import Clock
 from switchml.controller.errors import StoreError, StoreInUse
@@ -24,10 +25,13 @@ from switchml.controller.store.limits import forget_old_jobs
 from switchml.controller.store.lock import BEAT_SECONDS, Leader, LockHeld, StoreLock, Watch, end_writer
 from switchml.controller.store.migrations import MIGRATIONS
 
-__all__ = ["Store", "Transition", "stand_by"]
+__all__ = ["EPOCHS_OF_A_NONCE", "Store", "Transition", "stand_by"]
 
 _LOG = logging.getLogger(__name__)
 _STANDBY_SECONDS = 0.2
+
+EPOCHS_OF_A_NONCE: Final = 64
+"""A power of two. Epochs with the same quotient by it are used under the same nonce."""
 
 Transition = tuple[JobState | None, JobState, str, float]
 """(from, to, reason, seconds since 1970); `from` is None for the first one of a job."""
@@ -114,8 +118,12 @@ class Store:
         raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
 
     def _begin_term(self) -> int:
-        """Begin a new term of leadership; controllers of earlier terms can no longer write."""
+        """Begin a new term of leadership; controllers of earlier terms can no longer write.
+
+        The file may be a copy whose original has used more epochs under the same nonce; the rest of these is skipped.
+        """
         self._database.execute("UPDATE leadership SET term = term + 1")
+        self._database.execute("UPDATE epochs SET last = last | ?", (EPOCHS_OF_A_NONCE - 1,))
         return self._present_term()
 
     def _present_term(self) -> int:
@@ -318,11 +326,28 @@ class Store:
         with store_errors(self.path):
             return _epochs_by_tenant(self._database, switches)[tenant]
 
-    def restart_epochs(self, switch: str) -> None:
-        """Count this switch's epochs from 1 again: its registers have just been emptied."""
+    def begin_history(self, switch: str, nonce: int, last: int) -> None:
+        """Record that the registers of a switch were emptied, and the nonce that it is about to get.
+
+        Its next epoch is `last` + 1: 1 if the epochs start over.
+        """
         with self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO epochs VALUES (?, 0)", (switch,))
-            database.execute("DELETE FROM epochs_of_tenants WHERE switch = ?", (switch,))
+            database.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?, ?)", (switch, last, nonce, nonce))
+            if last == 0:
+                database.execute("DELETE FROM epochs_of_tenants WHERE switch = ?", (switch,))
+
+    def nonces(self, switch: str) -> tuple[int, ...]:
+        """Return the nonces that this switch can hold if no other store has used it since; none if it is not known."""
+        with store_errors(self.path):
+            row = self._database.execute("SELECT nonce, next_nonce FROM epochs WHERE switch = ?", (switch,)).fetchone()
+        return row or ()
+
+    def set_nonces(self, switch: str, present: int, following: int) -> None:
+        """Record the nonce that a switch holds, and the one that it is about to get or, if they are equal, has got."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE epochs SET nonce = ?, next_nonce = ? WHERE switch = ?", (present, following, switch)
+            )
 
     def _stored_events(self) -> list[Event]:
         columns = ", ".join(_EVENT_COLUMNS)
@@ -424,7 +449,7 @@ def _use_epochs(database: sqlite3.Connection, job: Job) -> None:
     used = _epochs_by_tenant(database, switches)
     used[job.tenant] += 1
     database.executemany(
-        "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
+        "INSERT INTO epochs (switch, last) VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
         [(switch, job.epoch) for switch in switches],
     )
     database.executemany(

@@ -170,4 +170,8 @@ MIGRATIONS = (
         PRIMARY KEY (switch, tenant)
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE epochs ADD COLUMN nonce INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE epochs ADD COLUMN next_nonce INTEGER NOT NULL DEFAULT 0;
+    """,
 )

@@ -56,6 +56,7 @@ class TablesInMemory(Driver):
     def __init__(self) -> None:
         self._connected = self.primary = True
         self.jobs: dict[int, JobTables] = {}
+        self.nonce = 0
 
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         await prepare(False)
@@ -65,6 +66,13 @@ class TablesInMemory(Driver):
 
     async def reload(self) -> None:
         self.jobs.clear()
+        self.nonce = 0
+
+    async def read_nonce(self) -> int:
+        return self.nonce
+
+    async def write_nonce(self, nonce: int) -> None:
+        self.nonce = nonce
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
         self.jobs = {job.job: job for job in jobs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,7 +149,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
         *_, last = client.watch_job("survivor")
         assert last.state == pb.JOB_STATE_COMPLETED
         other = client.start_job(2)
-        assert (other.epoch, other.switches[0].slot_base) == (job.epoch + 1, 0)
+        assert (other.epoch, other.switches[0].slot_base) == (job.epoch + 63, 0)
 
 
 def test_the_switch_is_restarted(switch: ControlledSwitch, controller: ControllerProcess):
@@ -197,13 +199,33 @@ def test_a_past_that_the_store_does_not_know(switch: ControlledSwitch, controlle
     assert_empty(client, switch)
 
 
-def test_epochs_that_are_used_up(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+def test_an_older_copy_of_the_store(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+    """Its epochs are not used again: the switch keeps a nonce that the copy does not know."""
     client = controller.start()
     client.close()
     controller.stop()
-    with sqlite3.connect(tmp_path / "store.sqlite") as store:
-        store.execute("UPDATE epochs SET last = 65534")
+    shutil.copy(tmp_path / "store.sqlite", tmp_path / "copy")
     client = controller.start()
+    with ScriptedAgent(client.address):
+        client.start_job(1)
+        controller.kill()
+        for file in tmp_path.glob("store.sqlite*"):
+            file.unlink()
+        shutil.copy(tmp_path / "copy", tmp_path / "store.sqlite")
+        client = controller.start()
+    assert "does not know what its registers hold" in controller.log.read_text()
+    assert [event.kind for event in client.read_events() if event.switch == "s1"][-2:] == [
+        "switch-restarted",
+        "switch-connected",
+    ]
+    assert_empty(client, switch)
+
+
+def test_epochs_that_are_used_up(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+    client = controller.start()
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.sqlite", timeout=30)) as store:
+        store.execute("UPDATE epochs SET last = 65534")
+        store.commit()
     with ScriptedAgent(client.address):
         last = client.start_job(1)
         assert last.epoch == 65535

@@ -28,6 +28,7 @@ class RecordingDriver(Driver):
         self.refused: set[str] = set()
         self.packets = 0  # of each verdict
         self.prepared_again = False
+        self.nonce = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,7 +64,13 @@ class RecordingDriver(Driver):
         raise NotImplementedError
 
     async def reload(self) -> None:
-        raise NotImplementedError
+        self.nonce = 0
+
+    async def read_nonce(self) -> int:
+        return self.nonce
+
+    async def write_nonce(self, nonce: int) -> None:
+        self.nonce = nonce
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
         raise NotImplementedError

@@ -15,7 +15,7 @@ from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 
-MOST = 40
+MOST = 200
 
 
 class Fabric:
@@ -53,7 +53,7 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
 
 def test_a_tenant_uses_as_many_epochs_as_it_leaves(fabric: Fabric):
     assert fabric.take_all("south", "spine") == MOST // 2
-    with pytest.raises(NoRoom, match="jobs of tenant south have used 20 epochs of switch spine, and the last 20 are"):
+    with pytest.raises(NoRoom, match="jobs of tenant south have used 100 epochs of switch spine, and the last 100 are"):
         fabric.take("south", "spine")
     assert fabric.take("north", "spine") == MOST // 2 + 1
     assert fabric.take_all("north", "spine") == MOST // 4 - 1
@@ -66,7 +66,7 @@ def test_what_a_tenant_uses_is_remembered(fabric: Fabric, tmp_path: Path):
     fabric.store.close()
     again = Fabric(tmp_path / "store.sqlite")
     assert again.take_all("south", "spine") == 0
-    again.store.restart_epochs("spine")
+    again.store.begin_history("spine", nonce=1, last=0)
     assert again.take_all("south", "spine") == MOST // 2
     fabric.store = again.store
 

@@ -98,8 +98,11 @@ def test_epochs_are_used_up_with_the_job(path: Path):
     store.create_job(job(epoch=2))
     assert store.last_epoch("s1") == 2
     assert store.last_epoch("s2") is None
-    store.restart_epochs("s1")
-    assert store.last_epoch("s1") == 0
+    store.begin_history("s1", nonce=5, last=0)
+    assert (store.last_epoch("s1"), store.nonces("s1"), store.nonces("s2")) == (0, (5, 5), ())
+    store.create_job(job(epoch=1))
+    store.set_nonces("s1", 5, 6)
+    assert (store.last_epoch("s1"), store.nonces("s1")) == (1, (5, 6))
     store.close()
 
 
@@ -267,7 +270,7 @@ def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
     assert (failed[0].position, failed[0].counters.sent, failed[1].exit_code) == (1234, 1240, 137)
     assert found["completed"].counters["contributions"] == 0
     assert [job.name for job in store.live_jobs()] == ["shrunk", "2", "running", "changing", "starting"]
-    assert (store.last_job_id(), store.last_epoch("leaf-1"), store.last_epoch("leaf-2")) == (9, 7, 4)
+    assert (store.last_job_id(), store.last_epoch("leaf-1"), store.last_epoch("leaf-2")) == (9, 63, 63)
     assert (store.job_ids("leaf-1"), store.job_ids("leaf-2")) == ([1, 3, 4, 6, 8], [2, 5, 7, 9])
     assert store.end_of_job(6, "leaf-1", 5) == (JobState.RUNNING, "")
     assert store.drained_switches() == {"leaf-2"}
