@@ -25,6 +25,7 @@ __all__ = [
     "RankState",
     "SharedPort",
     "counters_by_name",
+    "new_check_key",
     "new_secret",
     "parse_mac",
     "printed_ranks",
@@ -181,6 +182,8 @@ class Job:
     epoch_changes: list[EpochChange] = field(default_factory=list)
     tenant: str = ""  # the tenant whose quota it counts against
     secret: int = field(default=0, repr=False)  # of the epoch; it is sent only to switch and agents
+    # The key of the epoch's checks. It is sent only to agents, before the ranks begin, so it is not stored.
+    check_key: bytes = field(default_factory=lambda: new_check_key(), repr=False, compare=False)
 
     @property
     def live(self) -> bool:
@@ -288,6 +291,11 @@ class Job:
 def new_secret() -> int:
     """Return a secret for one epoch of a job: an unpredictable 32-bit number, never 0."""
     return secrets.randbelow(2**32 - 1) + 1
+
+
+def new_check_key() -> bytes:
+    """Return a key for the check of one epoch's packets: 16 random bytes."""
+    return secrets.token_bytes(16)
 
 
 def counters_by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:

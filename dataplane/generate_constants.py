@@ -22,7 +22,7 @@ _NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constan
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
 # The switch adds checks and compares chunks without computing either.
-_NOT_IN_P4 = {"check", "next"}
+_NOT_IN_P4 = {"next"}
 # The width in bits that P4 gives each constant; default 32.
 _P4_WIDTHS = {
     "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},

@@ -9,12 +9,6 @@ from typing import Final
 
 from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import (
-    CHECK_CALL_FACTOR,
-    CHECK_CHUNK_FACTOR,
-    CHECK_EXPONENT_FACTOR,
-    CHECK_LARGEST_FACTOR,
-    CHECK_RANK_FACTOR,
-    CHECK_WEIGHT_MULTIPLIER,
     OWNER_EVERYONE,
     OWNER_FIRST,
     PROTOCOL_HEADER_BYTES,
@@ -24,7 +18,7 @@ from switchml.dataplane.constants import (
     Kind,
 )
 
-__all__ = ["NO_FLAGS", "Packet", "WireError", "check_of"]
+__all__ = ["NO_FLAGS", "Packet", "WireError"]
 
 NO_FLAGS: Final = Flag(0)
 
@@ -119,17 +113,3 @@ class Packet:
         if not self.values or self.owner == OWNER_EVERYONE or self.owner - OWNER_FIRST in ranks:
             return self
         return replace(self, values=(), count=0, flags=self.flags | Flag.WITHOUT_VALUES)
-
-    def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:
-        """Return a copy whose check is that of its values, chunk, rank and call."""
-        return replace(self, check=check_of(self.integers, scaled_by, self.chunk, fingerprint, self.worker))
-
-
-def check_of(
-    values: tuple[int, ...], scaled_by: int, chunk: int, fingerprint: int, rank: int = 0, largest: bool = False
-) -> int:
-    """Return the linear check of one contribution, modulo 2^32 (constants.toml, [check])."""
-    total = sum((((i + 1) * CHECK_WEIGHT_MULTIPLIER) & _MASK | 1) * value for i, value in enumerate(values))
-    total += CHECK_EXPONENT_FACTOR * scaled_by + CHECK_CHUNK_FACTOR * chunk + CHECK_CALL_FACTOR * fingerprint
-    total += CHECK_RANK_FACTOR * rank**2 + CHECK_LARGEST_FACTOR * largest
-    return total & _MASK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from typing import Final
 
 from switchml.common.priorities import MAX_PRIORITY
 from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
@@ -17,6 +18,8 @@ from switchml.dataplane.constants import (
 from switchml.host_agent.errors import AssignmentRefused
 
 __all__ = ["check_assignment"]
+
+_CHECK_KEY_BYTES: Final = 16
 
 
 def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:
@@ -57,6 +60,7 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
             len(assignment.wire_workers) in (0, len(ranks)) and len(set(assignment.wire_workers)) in (0, len(ranks)),
             f"numbers {numbers} in the packets of ranks {ranks}",
         ),
+        (len(assignment.check_key) == _CHECK_KEY_BYTES, f"a check key of {len(assignment.check_key)} bytes"),
         (assignment.priority <= MAX_PRIORITY, f"priority {assignment.priority}"),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (

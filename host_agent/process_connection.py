@@ -130,6 +130,7 @@ class ProcessConnection:
             "generation": assignment.generation,
             "priority": assignment.priority,
             "joined": list(assignment.succession.joined),
+            "check_key": assignment.check_key.hex(),
             "version": VERSION,
         }
 

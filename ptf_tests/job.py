@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,7 +119,8 @@ class Job:
             secret=self.secret,
         )
         packet = replace(packet, **fields)
-        return packet if "check" in fields else packet.with_check(scaled_by=90, fingerprint=5)
+        # A switch adds up checks without knowing what they mean, so any number will do.
+        return packet if "check" in fields else replace(packet, check=zlib.crc32(packet.pack()))
 
     def without_values(self, rank: int, slot: int = 0, phase: int = 0, **fields: Any) -> Packet:
         """Return a contribution without values."""

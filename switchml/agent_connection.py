@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ class Attachment:
     epoch: int
     rank: int
     world_size: int
+    check_key: bytes = field(repr=False)  # of the epoch, which only its ranks and their agents know
     generation: int = 0
     joined: tuple[int, ...] = ()  # ranks whose processes are new in this epoch
     on_failure: str = "abort"
@@ -161,8 +162,12 @@ def _attachment(answer: dict[str, Any]) -> Attachment | None:
     if any(type(number) is not int for number in numbers):
         return None
     job_id, epoch, rank, world_size, generation, priority = (int(n) for n in numbers if n is not None)
+    try:
+        check_key = bytes.fromhex(str(answer.get("check_key")))
+    except ValueError:
+        return None
     joined, on_failure = _ranks(answer, "joined"), str(answer.get("on_failure"))
-    return Attachment(job_id, name, epoch, rank, world_size, generation, joined, on_failure, priority)
+    return Attachment(job_id, name, epoch, rank, world_size, check_key, generation, joined, on_failure, priority)
 
 
 def _ranks(message: dict[str, Any], key: str = "ranks") -> tuple[int, ...]:

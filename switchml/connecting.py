@@ -90,7 +90,7 @@ def connect(
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:
-        native = _native.Communicator(*descriptors)
+        native = _native.Communicator(attachment.check_key, *descriptors)
     except BaseException:
         connection.close("its shared memory cannot be used")
         raise

@@ -317,7 +317,7 @@ class Membership:
 
         Unfinished calls of the old epoch fail with `WorldChanged`: the same ones on all ranks.
         """
-        native = _native.Communicator(*descriptors)
+        native = _native.Communicator(attachment.check_key, *descriptors)
         with self._state:
             old, self._calls = self._calls, EpochCalls(attachment, native)
             completed = old.settle()

@@ -113,6 +113,7 @@ class PlacedJob:
             on_failure=f"ON_FAILURE_{job.on_failure.name}",
             generation=job.generation,
             secret=job.secret,
+            check_key=job.check_key,
             workers=[rank.worker for rank in carried],
             wire_workers=[wire_workers[rank] for rank in ranks] if job.in_tree else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),

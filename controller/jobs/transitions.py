@@ -43,6 +43,7 @@ from switchml.controller.records import (
     OnFailure,
     Rank,
     RankState,
+    new_check_key,
     new_secret,
     printed_ranks,
     ranks_were_lost,
@@ -314,7 +315,7 @@ class Transitions:
         job.ranks = choice.ranks()
         leaving = self._enter_tree(live, self._next_places(live, job.ranks))
         self._pools.free(leaving)
-        job.secret = new_secret()
+        job.secret, job.check_key = new_secret(), new_check_key()
         self._store.begin_transition(job)
         self._store.commit_transition(job)
         _LOG.warning("job %s: its ranks go to %s: %s", job.name, ", ".join(job.ranks_by_agent()), first)
@@ -340,6 +341,7 @@ class Transitions:
             job,
             switches=self._next_places(live, members),
             secret=new_secret(),
+            check_key=new_check_key(),
             workers=len(members),
             ranks=members,
             generation=job.generation + 1,
@@ -527,7 +529,8 @@ class Transitions:
             target.epoch, target.workers, tuple(transition.lost), tuple(joined), transition.reason, time.time()
         )
         self._pools.free(self._enter_tree(live, target.switches))
-        job.secret, job.workers, job.ranks = target.secret, target.workers, target.ranks
+        job.secret, job.check_key = target.secret, target.check_key
+        job.workers, job.ranks = target.workers, target.ranks
         job.generation, job.epoch_changes, job.in_transition = target.generation, [*job.epoch_changes, change], False
         self._store.commit_transition(job, change)
         live.calls.clear()

@@ -85,10 +85,10 @@ const CodeFunctions kPortableCodes = {
     portable::expand_codes,
 };
 
-uint32_t weigh_codes(const uint8_t* codes, size_t count, wire::Format format) {
+uint64_t weigh_codes(const Weights& weights, const uint8_t* codes, size_t count, wire::Format format) {
   std::array<uint8_t, sizeof(uint32_t) * wire::protocol::max_values> words;
   expand_codes(codes, count, format, words.data());
-  return weigh(words.data(), 0, count);
+  return weigh(weights, words.data(), 0, count);
 }
 
 }  // namespace switchml::kernels

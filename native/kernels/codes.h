@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "native/kernels/lanes.h"
+#include "native/kernels/weights.h"
 #include "native/wire/constants.h"
 
 namespace switchml::kernels {
@@ -14,7 +15,7 @@ namespace switchml::kernels {
 void expand_codes(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words);
 
 // Returns the sum of weight_i * (the integer that codes[i] stands for) modulo 2^32.
-uint32_t weigh_codes(const uint8_t* codes, size_t count, wire::Format format);
+uint64_t weigh_codes(const Weights& weights, const uint8_t* codes, size_t count, wire::Format format);
 
 // codes[i] = the code in natural8 of one of the two powers of two around values[i] * 2^shift, stochastically, so that
 // the expected power is that number but for a rounding to 16 bits. Below 1 these two are 0 and 1. Value is float,

@@ -12,21 +12,10 @@
 
 #include "native/kernels/half.h"
 #include "native/kernels/lanes.h"
+#include "native/kernels/weights.h"
 #include "native/wire/constants.h"
 
 namespace switchml::kernels {
-
-// Odd weights of the linear check (constants.toml). The array is a little longer than a block, so that a vector may
-// read past the end of the block.
-struct Weights {
-  alignas(64) std::array<uint32_t, wire::protocol::max_values + 16> of{};
-  constexpr Weights() {
-    for (uint32_t i = 0; i < of.size(); ++i) {
-      of[i] = ((i + 1) * wire::check::weight_multiplier) | 1;
-    }
-  }
-};
-inline constexpr Weights kWeights;
 
 constexpr size_t kCacheLine = 64;
 
@@ -54,11 +43,12 @@ template <typename Value>
 struct ValueFunctions {
   uint32_t (*largest_magnitude)(const Value* values, size_t count);
   // `next` is never null: prefetching memory that is already in the cache costs nothing.
-  uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
-                       bool alone);
+  uint64_t (*quantize)(const Weights& weights, const Value* values, size_t count, Factors factors, uint8_t* words,
+                       const uint8_t* next, bool alone);
   // Preconditions: the shift is at most largest_shift(), the divisor at most kLargestDivisor; the portable function
   // takes any.
-  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone);
+  uint64_t (*dequantize)(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor,
+                         Value* values, bool alone);
   // Conversions to float32 and back; null for float32 itself.
   void (*widen)(const Value* values, size_t count, float* floats);
   void (*narrow)(const float* floats, size_t count, Value* values);
@@ -115,11 +105,11 @@ struct Thresholds {
 
 // Call act() with a constant of the same value, from which it can choose a template.
 template <typename Act>
-uint32_t with_flag(bool flag, const Act& act) {
+uint64_t with_flag(bool flag, const Act& act) {
   return flag ? act(std::true_type{}) : act(std::false_type{});
 }
 template <typename Act>
-uint32_t with_lane_bits(int lane_bits, const Act& act) {
+uint64_t with_lane_bits(int lane_bits, const Act& act) {
   return lane_bits == 8 ? act(std::integral_constant<int, 8>{}) : act(std::integral_constant<int, 16>{});
 }
 
@@ -127,15 +117,16 @@ uint32_t with_lane_bits(int lane_bits, const Act& act) {
 template <typename Value>
 struct FloatLanes {
   // `next` as in ValueFunctions.
-  uint32_t (*quantize)(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+  uint64_t (*quantize)(const Weights& weights, const Value* values, size_t count, int lane_bits, const LaneScale& scale,
                        const Rounding& rounding, uint8_t* words, const uint8_t* next);
-  uint32_t (*dequantize)(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values);
+  uint64_t (*dequantize)(const Weights& weights, const uint8_t* words, size_t count, int lane_bits,
+                         const LaneUnit& unit, Value* values);
 };
 
 template <typename Integer>
 struct IntegerLanes {
-  uint32_t (*pack)(const Integer* values, size_t count, int lane_bits, uint8_t* words);
-  uint32_t (*unpack)(const uint8_t* words, size_t count, int lane_bits, Integer* values);
+  uint64_t (*pack)(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words);
+  uint64_t (*unpack)(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values);
   bool (*all_within)(const Integer* values, size_t count, int32_t bound);
 };
 
@@ -171,9 +162,9 @@ struct Functions {
   ValueFunctions<float> float32;
   ValueFunctions<Float16> float16;
   ValueFunctions<BFloat16> bfloat16;
-  uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words);
-  uint32_t (*unpack)(const uint8_t* words, size_t count, uint8_t* values);
-  uint32_t (*weigh)(const uint8_t* words, size_t first, size_t count);
+  uint64_t (*pack)(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words);
+  uint64_t (*unpack)(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values);
+  uint64_t (*weigh)(const Weights& weights, const uint8_t* words, size_t first, size_t count);
 
   const ValueFunctions<float>& of(const float* /*type*/) const { return float32; }
   const ValueFunctions<Float16>& of(const Float16* /*type*/) const { return float16; }
@@ -233,32 +224,36 @@ struct NumberOf<Boolean> {
 template <typename Value>
 uint32_t largest_magnitude(const Value* values, size_t first, size_t count);
 template <typename Value>
-uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words);
+uint64_t quantize(const Weights& weights, const Value* values, size_t first, size_t count, Factors factors,
+                  uint8_t* words);
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, Value* values);
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t first, size_t count, int shift, float divisor,
+                    Value* values);
 template <typename Half>
 void widen(const Half* values, size_t first, size_t count, float* floats);
 template <typename Half>
 void narrow(const float* floats, size_t first, size_t count, Half* values);
-uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words);
-uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
-// Returns the sum of weight_(first + i) * words[i] for i in [begin, end).
-uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t first, size_t count, uint8_t* words);
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t first, size_t count, uint8_t* values);
+// Returns the weighed sum of words that begin at `first` in the block for i in [begin, end).
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t begin, size_t end);
 
 // Writes the random numbers of the first `count` elements of a block, and those up to a multiple of 64.
 void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds);
 
 // For narrow lanes, `first` is an element that starts a word. Without thresholds, quantize_lanes() rounds to nearest.
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,
-                        const uint16_t* thresholds, uint8_t* words);
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t first, size_t count, int lane_bits,
+                        const LaneScale& scale, const uint16_t* thresholds, uint8_t* words);
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, const LaneUnit& unit,
-                          Value* values);
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t first, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values);
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t first, size_t count, int lane_bits, uint8_t* words);
+uint64_t pack_lanes(const Weights& weights, const Integer* values, size_t first, size_t count, int lane_bits,
+                    uint8_t* words);
 template <typename Integer>
-uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Integer* values);
+uint64_t unpack_lanes(const Weights& weights, const uint8_t* words, size_t first, size_t count, int lane_bits,
+                      Integer* values);
 
 // Codes do not depend on the place of a value, so these have no `first`: for natural8, `thresholds` are those of the
 // values.

@@ -108,13 +108,15 @@ uint16_t exponent_of<Float16>(uint32_t magnitude) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, const Value* next, bool alone) {
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, int shift, uint8_t* words,
+                  const Value* next, bool alone) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
-  return in_use->of(values).quantize(values, count, Factors(shift), words, fetched, alone);
+  return in_use->of(values).quantize(weights, values, count, Factors(shift), words, fetched, alone);
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone) {
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                    bool alone) {
   int divisor_bits = 0;
   if (std::frexp(divisor, &divisor_bits) == 0.5F) {  // dividing by a power of two costs nothing
     shift += divisor_bits - 1;
@@ -122,13 +124,13 @@ uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor
     divisor_bits = 0;
   }
   if (shift <= largest_shift<Value>(divisor_bits) && divisor <= kLargestDivisor<Value>) {
-    return in_use->of(values).dequantize(words, count, shift, divisor, values, alone);
+    return in_use->of(values).dequantize(weights, words, count, shift, divisor, values, alone);
   }
   if (are_zeros(words, count)) {  // nearly all blocks with such a shift, because the exponent of zeros is the lowest
     std::fill_n(values, count, Value{});
     return 0;
   }
-  return kPortable.of(values).dequantize(words, count, shift, divisor, values, alone);
+  return kPortable.of(values).dequantize(weights, words, count, shift, divisor, values, alone);
 }
 
 template <typename Half>
@@ -142,47 +144,53 @@ void narrow(const float* floats, size_t count, Half* values) {
 }
 
 template uint32_t largest_magnitude(const float*, size_t);
-template uint32_t quantize(const float*, size_t, int, uint8_t*, const float*, bool);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, float*, bool);
+template uint64_t quantize(const Weights&, const float*, size_t, int, uint8_t*, const float*, bool);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, int, float, float*, bool);
 template uint32_t largest_magnitude(const Float16*, size_t);
-template uint32_t quantize(const Float16*, size_t, int, uint8_t*, const Float16*, bool);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*, bool);
+template uint64_t quantize(const Weights&, const Float16*, size_t, int, uint8_t*, const Float16*, bool);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, int, float, Float16*, bool);
 template uint32_t largest_magnitude(const BFloat16*, size_t);
-template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, const BFloat16*, bool);
-template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*, bool);
+template uint64_t quantize(const Weights&, const BFloat16*, size_t, int, uint8_t*, const BFloat16*, bool);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, int, float, BFloat16*, bool);
 template void widen(const Float16*, size_t, float*);
 template void widen(const BFloat16*, size_t, float*);
 template void narrow(const float*, size_t, Float16*);
 template void narrow(const float*, size_t, BFloat16*);
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) { return in_use->pack(values, count, words); }
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
+  return in_use->pack(weights, values, count, words);
+}
 
-uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) { return in_use->unpack(words, count, values); }
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
+  return in_use->unpack(weights, words, count, values);
+}
 
-uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return in_use->weigh(words, first, count); }
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
+  return in_use->weigh(weights, words, first, count);
+}
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, const Value* next) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits, int shift,
+                        int32_t levels, const Rounding& rounding, uint8_t* words, const Value* next) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
   const LaneScale scale(shift, levels, rounding.stochastic);
-  return lanes_in_use->of(values).quantize(values, count, lane_bits, scale, rounding, words, fetched);
+  return lanes_in_use->of(values).quantize(weights, values, count, lane_bits, scale, rounding, words, fetched);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, int shift, int32_t divisor,
-                          Value* values) {
-  return lanes_in_use->of(values).dequantize(words, count, lane_bits, LaneUnit(shift, divisor), values);
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, int shift,
+                          int32_t divisor, Value* values) {
+  return lanes_in_use->of(values).dequantize(weights, words, count, lane_bits, LaneUnit(shift, divisor), values);
 }
 
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
-  return lanes_in_use->of(values).pack(values, count, lane_bits, words);
+uint64_t pack_lanes(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+  return lanes_in_use->of(values).pack(weights, values, count, lane_bits, words);
 }
 
 template <typename Integer>
-uint32_t unpack_lanes(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  return lanes_in_use->of(values).unpack(words, count, lane_bits, values);
+uint64_t unpack_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+  return lanes_in_use->of(values).unpack(weights, words, count, lane_bits, values);
 }
 
 template <typename Integer>
@@ -190,23 +198,25 @@ bool all_within(const Integer* values, size_t count, int32_t bound) {
   return lanes_in_use->of(values).all_within(values, count, bound);
 }
 
-template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, const float*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, float*);
-template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, const Float16*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, Float16*);
-template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
+template uint64_t quantize_lanes(const Weights&, const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
+                                 const float*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, int, int, int32_t, float*);
+template uint64_t quantize_lanes(const Weights&, const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
+                                 const Float16*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, int, int, int32_t, Float16*);
+template uint64_t quantize_lanes(const Weights&, const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
                                  const BFloat16*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, BFloat16*);
-template uint32_t pack_lanes(const Boolean*, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, int, Boolean*);
-template uint32_t pack_lanes(const int8_t*, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, int, int8_t*);
-template uint32_t pack_lanes(const uint8_t*, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const int16_t*, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, int, int16_t*);
-template uint32_t pack_lanes(const int32_t*, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, int, int32_t*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, int, int, int32_t, BFloat16*);
+template uint64_t pack_lanes(const Weights&, const Boolean*, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, int, Boolean*);
+template uint64_t pack_lanes(const Weights&, const int8_t*, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, int, int8_t*);
+template uint64_t pack_lanes(const Weights&, const uint8_t*, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, int, uint8_t*);
+template uint64_t pack_lanes(const Weights&, const int16_t*, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, int, int16_t*);
+template uint64_t pack_lanes(const Weights&, const int32_t*, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, int, int32_t*);
 template bool all_within(const Boolean*, size_t, int32_t);
 template bool all_within(const int8_t*, size_t, int32_t);
 template bool all_within(const uint8_t*, size_t, int32_t);

@@ -10,6 +10,7 @@
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
 #include "native/kernels/lanes.h"
+#include "native/kernels/weights.h"
 
 namespace switchml::kernels {
 
@@ -43,20 +44,21 @@ uint16_t block_exponent(const Value* values, size_t count) {
   return exponent_of<Value>(largest_magnitude(values, count));
 }
 
-// words[i] = values[i] * 2^shift, rounded to nearest even. Returns the sum of weight_i * words[i] modulo 2^32.
+// words[i] = values[i] * 2^shift, rounded to nearest even. Returns the weighed sum of the words.
 // The product must fit 32 bits; otherwise the word is undefined.
 // `next`, unless it is null, points to a block of the same size that will be read soon. The function prefetches it,
 // because one block is too short for the CPU to predict the next one. `alone` tells that the memory behind the block
 // will not be read soon; otherwise its beginning is prefetched, too.
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, const Value* next = nullptr,
-                  bool alone = false);
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, int shift, uint8_t* words,
+                  const Value* next = nullptr, bool alone = false);
 
 // values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number from 1 to
-// protocol::max_world. Returns the sum of weight_i * words[i]. `alone` tells that the memory behind the values will not
+// protocol::max_world. Returns the weighed sum of the words. `alone` tells that the memory behind the values will not
 // be written soon; otherwise its beginning is prefetched.
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool alone = false);
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                    bool alone = false);
 
 // Conversions to float32, which is exact, and from float32, which rounds to nearest even (half.h describes NaN).
 template <typename Half>
@@ -64,12 +66,13 @@ void widen(const Half* values, size_t count, float* floats);
 template <typename Half>
 void narrow(const float* floats, size_t count, Half* values);
 
-// Conversions from native 32-bit integers at any address to words, like quantize(), and back. Both return the sum of
-// weight_i * words[i].
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words);
-uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values);
+// Conversions from native 32-bit integers at any address to words, like quantize(), and back. Both return the weighed
+// sum of the words.
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words);
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values);
 
-// Returns the sum of weight_(first + i) * words[i]: for the words of a packet that lie beyond the end of a tensor.
-uint32_t weigh(const uint8_t* words, size_t first, size_t count);
+// Returns the weighed sum of words that begin at `first` in the block: for the words of a packet that lie beyond the
+// end of a tensor.
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count);
 
 }  // namespace switchml::kernels

@@ -42,41 +42,29 @@ SWITCHML_AVX2 inline uint32_t largest_lane(__m256i vector) {
   return largest;
 }
 
-SWITCHML_AVX2 inline uint32_t sum_of(__m256i lanes) {
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
-}
-
-// Computes the sum of weight_(first + i) * word_i without one multiplication per word. A weight is (place *
-// weight_multiplier) | 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier
-// times the sum of place * word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n
-// * all - running, where `running` adds up what `all` is after each vector.
+// The weighed sum of words, a vector at a time, from word `first` of the block on.
 class Weigher {
  public:
-  SWITCHML_AVX2 Weigher() : all_(_mm256_setzero_si256()), running_(_mm256_setzero_si256()) {}
+  SWITCHML_AVX2 explicit Weigher(const Weights& weights, size_t first = 0)
+      : next_(weights.of.data() + first), even_(_mm256_setzero_si256()), odd_(_mm256_setzero_si256()) {}
 
   SWITCHML_AVX2 inline void add(__m256i words) {
-    all_ = _mm256_add_epi32(all_, words);
-    running_ = _mm256_add_epi32(running_, all_);
+    const __m256i weights = load(next_);
+    next_ += kLanes;
+    even_ = _mm256_add_epi64(even_, _mm256_mul_epi32(words, weights));
+    odd_ = _mm256_add_epi64(odd_, _mm256_mul_epi32(_mm256_srli_epi64(words, 32), _mm256_srli_epi64(weights, 32)));
   }
 
-  SWITCHML_AVX2 inline uint32_t sum(size_t vectors, size_t first = 0) const {
-    const __m256i place =
-        _mm256_add_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8), _mm256_set1_epi32(static_cast<int>(first)));
-    // place in the first vector, plus 8 for each vector before; `running` holds n - k times vector number k from 0.
-    const __m256i highest = _mm256_add_epi32(place, _mm256_set1_epi32(static_cast<int>(kLanes * vectors)));
-    const __m256i by_place = _mm256_sub_epi32(_mm256_mullo_epi32(highest, all_), _mm256_slli_epi32(running_, 3));
-    const __m256i in_even_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0xAA);
-    const __m256i in_odd_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0x55);
-    const __m256i multiplier = _mm256_set1_epi32(static_cast<int>(wire::check::weight_multiplier));
-    const __m256i weighed = _mm256_mullo_epi32(by_place, multiplier);
-    return sum_of(_mm256_add_epi32(weighed, first % 2 == 0 ? in_even_places : in_odd_places));
+  SWITCHML_AVX2 inline uint64_t sum() const {
+    const __m256i four = _mm256_add_epi64(even_, odd_);
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    return static_cast<uint64_t>(_mm_cvtsi128_si64(two)) + static_cast<uint64_t>(_mm_extract_epi64(two, 1));
   }
 
  private:
-  __m256i all_;
-  __m256i running_;
+  const int32_t* next_;
+  __m256i even_;  // of the words in even lanes
+  __m256i odd_;
 };
 
 SWITCHML_AVX2 inline __m256 load_values(const float* from) { return _mm256_loadu_ps(from); }
@@ -197,11 +185,11 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <bool kTwoFactors, typename Value>
-SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
-                                   const uint8_t* /*next*/) {
+SWITCHML_AVX2 uint64_t quantize_to(const Weights& weights, const Value* values, size_t count, Factors factors,
+                                   uint8_t* words, const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(factors.first);
   const __m256 second = _mm256_set1_ps(factors.second);
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     __m256 scaled = _mm256_mul_ps(load_values(values + i), first);
@@ -212,61 +200,61 @@ SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors fa
     weigher.add(word);
     store(words + 4 * i, swap(word));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+  return weigher.sum() + (i < count ? portable::quantize(weights, values, i, count, factors, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next,
-                  bool /*alone*/) {
-  return factors.second == 1.0F ? quantize_to<false>(values, count, factors, words, next)
-                                : quantize_to<true>(values, count, factors, words, next);
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, Factors factors, uint8_t* words,
+                  const uint8_t* next, bool /*alone*/) {
+  return factors.second == 1.0F ? quantize_to<false>(weights, values, count, factors, words, next)
+                                : quantize_to<true>(weights, values, count, factors, words, next);
 }
 
 template <typename Value>
-SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values,
-                                  bool /*alone*/) {
+SWITCHML_AVX2 uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor,
+                                  Value* values, bool /*alone*/) {
   const __m256 factor = _mm256_set1_ps(power_of_two(-shift));
   const __m256 parts = _mm256_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
     weigher.add(word);
     store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
+  return weigher.sum() + (i < count ? portable::dequantize(weights, words, i, count, shift, divisor, values) : 0);
 }
 
-SWITCHML_AVX2 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
-  Weigher weigher;
+SWITCHML_AVX2 uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = load(values + 4 * i);
     weigher.add(word);
     store(words + 4 * i, swap(word));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
+  return weigher.sum() + (i < count ? portable::pack(weights, values, i, count, words) : 0);
 }
 
-SWITCHML_AVX2 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  Weigher weigher;
+SWITCHML_AVX2 uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
     weigher.add(word);
     store(values + 4 * i, word);
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
+  return weigher.sum() + (i < count ? portable::unpack(weights, words, i, count, values) : 0);
 }
 
-SWITCHML_AVX2 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
-  Weigher weigher;
+SWITCHML_AVX2 uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
+  Weigher weigher(weights, first);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     weigher.add(swap(load(words + 4 * i)));
   }
-  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
+  return weigher.sum() + (i < count ? portable::weigh(weights, words, first, i, count) : 0);
 }
 
 template <typename Half>
@@ -391,9 +379,10 @@ SWITCHML_AVX2 inline __m256i random_halves(FloatPair values, __m256 factor, cons
 // Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
 // elements from i on.
 template <int kBits, typename Halves>
-SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
+SWITCHML_AVX2 inline uint64_t write_lanes(const Weights& weights, size_t count, uint8_t* words, size_t* done,
+                                          const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t vectors = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
@@ -407,15 +396,16 @@ SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* 
     store(to, swap(word));
   }
   *done = i;
-  return weigher.sum(vectors);
+  return weigher.sum();
 }
 
 // Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 16
 // elements.
 template <int kBits, typename Set>
-SWITCHML_AVX2 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
+SWITCHML_AVX2 inline uint64_t read_lanes(const Weights& weights, const uint8_t* words, size_t count, size_t* done,
+                                         const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t vectors = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
@@ -431,7 +421,7 @@ SWITCHML_AVX2 inline uint32_t read_lanes(const uint8_t* words, size_t count, siz
     }
   }
   *done = i;
-  return weigher.sum(vectors);
+  return weigher.sum();
 }
 
 // The definition is in lanes.h.
@@ -458,12 +448,13 @@ SWITCHML_AVX2 void write_thresholds(const Rounding& rounding, size_t count, uint
 }
 
 template <int kBits, bool kStochastic, bool kTwoFactors, typename Value>
-SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
-                                         const uint16_t* thresholds, uint8_t* words, const uint8_t* /*next*/) {
+SWITCHML_AVX2 uint64_t quantize_lanes_to(const Weights& weights, const Value* values, size_t count,
+                                         const LaneScale& scale, const uint16_t* thresholds, uint8_t* words,
+                                         const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(scale.first);
   const __m256 second = _mm256_set1_ps(scale.second);
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX2 {
+  const uint64_t sum = write_lanes<kBits>(weights, count, words, &done, [&](size_t i) SWITCHML_AVX2 {
     FloatPair floats = load_pair(values + i);
     if constexpr (kTwoFactors) {
       floats = {_mm256_mul_ps(floats.first, first), _mm256_mul_ps(floats.second, first)};
@@ -475,12 +466,13 @@ SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, cons
       return nearest_halves<Value>(floats, factor);
     }
   });
-  return sum + (done < count ? portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words) : 0);
+  return sum +
+         (done < count ? portable::quantize_lanes(weights, values, done, count, kBits, scale, thresholds, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, const uint8_t* next) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits,
+                        const LaneScale& scale, const Rounding& rounding, uint8_t* words, const uint8_t* next) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
@@ -489,7 +481,7 @@ uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const 
     return with_flag(rounding.stochastic, [&](auto stochastic) {
       return with_flag(scale.second != 1.0F, [&](auto two_factors) {
         return quantize_lanes_to<bits(), stochastic(), two_factors()>(
-            values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
+            weights, values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
       });
     });
   });
@@ -532,23 +524,25 @@ SWITCHML_AVX2 inline __m256 scaled(__m256 values, __m256 first, __m256 second) {
 }
 
 template <int kBits, bool kTwoFactors, typename Value>
-SWITCHML_AVX2 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit, Value* values) {
+SWITCHML_AVX2 uint64_t dequantize_lanes_from(const Weights& weights, const uint8_t* words, size_t count,
+                                             const LaneUnit& unit, Value* values) {
   const __m256 first = _mm256_set1_ps(unit.first / kEnlarged<Value>);
   const __m256 second = _mm256_set1_ps(unit.second);
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 {
+  const uint64_t sum = read_lanes<kBits>(weights, words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 {
     const FloatPair lanes = floats_of<Value>(halves);
     store_pair(values + i,
                {scaled<kTwoFactors>(lanes.first, first, second), scaled<kTwoFactors>(lanes.second, first, second)});
   });
-  return sum + (done < count ? portable::dequantize_lanes(words, done, count, kBits, unit, values) : 0);
+  return sum + (done < count ? portable::dequantize_lanes(weights, words, done, count, kBits, unit, values) : 0);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values) {
   return with_lane_bits(lane_bits, [&](auto bits) {
     return with_flag(unit.second != 1.0F, [&](auto two_factors) {
-      return dequantize_lanes_from<bits(), two_factors()>(words, count, unit, values);
+      return dequantize_lanes_from<bits(), two_factors()>(weights, words, count, unit, values);
     });
   });
 }
@@ -594,35 +588,35 @@ SWITCHML_AVX2 inline void store_halves(Boolean* to, __m256i halves) {
 }
 
 template <int kBits, typename Integer>
-SWITCHML_AVX2 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
+SWITCHML_AVX2 uint64_t pack_lanes_to(const Weights& weights, const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum =
-      write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX2 { return load_halves(values + i); });
-  return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
+  const uint64_t sum =
+      write_lanes<kBits>(weights, count, words, &done, [&](size_t i) SWITCHML_AVX2 { return load_halves(values + i); });
+  return sum + (done < count ? portable::pack_lanes(weights, values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+uint64_t pack_integers(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
-    return portable::pack_lanes(values, 0, count, lane_bits, words);
+    return portable::pack_lanes(weights, values, 0, count, lane_bits, words);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(weights, values, count, words); });
 }
 
 template <int kBits, typename Integer>
-SWITCHML_AVX2 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
+SWITCHML_AVX2 uint64_t unpack_lanes_from(const Weights& weights, const uint8_t* words, size_t count, Integer* values) {
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(
-      words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 { store_halves(values + i, halves); });
-  return sum + (done < count ? portable::unpack_lanes(words, done, count, kBits, values) : 0);
+  const uint64_t sum = read_lanes<kBits>(
+      weights, words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 { store_halves(values + i, halves); });
+  return sum + (done < count ? portable::unpack_lanes(weights, words, done, count, kBits, values) : 0);
 }
 
 template <typename Integer>
-uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+uint64_t unpack_integers(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
   if (lane_bits == kWordBits) {
-    return portable::unpack_lanes(words, 0, count, lane_bits, values);
+    return portable::unpack_lanes(weights, words, 0, count, lane_bits, values);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(weights, words, count, values); });
 }
 
 template <typename Integer>

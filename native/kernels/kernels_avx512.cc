@@ -26,42 +26,30 @@ SWITCHML_AVX512 inline __m512i swap(__m512i words) {
   return _mm512_shuffle_epi8(words, order);
 }
 
-// The compiler's own reduction adds signed integers, whose overflow is undefined.
-SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
-  const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
-}
-
-// Computes the sum of weight_(first + i) * word_i without one multiplication per word. A weight is (place *
-// weight_multiplier) | 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier
-// times the sum of place * word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n
-// * all - running, where `running` adds up what `all` is after each vector.
+// The weighed sum of words, a vector at a time, from word `first` of the block on.
 class Weigher {
  public:
-  SWITCHML_AVX512 Weigher() : all_(_mm512_setzero_si512()), running_(_mm512_setzero_si512()) {}
+  SWITCHML_AVX512 explicit Weigher(const Weights& weights, size_t first = 0)
+      : next_(weights.of.data() + first), even_(_mm512_setzero_si512()), odd_(_mm512_setzero_si512()) {}
 
   SWITCHML_AVX512 inline void add(__m512i words) {
-    all_ = _mm512_add_epi32(all_, words);
-    running_ = _mm512_add_epi32(running_, all_);
+    const __m512i weights = _mm512_loadu_si512(next_);
+    next_ += kLanes;
+    even_ = _mm512_add_epi64(even_, _mm512_mul_epi32(words, weights));
+    odd_ = _mm512_add_epi64(odd_, _mm512_mul_epi32(_mm512_srli_epi64(words, 32), _mm512_srli_epi64(weights, 32)));
   }
 
-  SWITCHML_AVX512 inline uint32_t sum(size_t vectors, size_t first = 0) const {
-    const __m512i place = _mm512_add_epi32(_mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16),
-                                           _mm512_set1_epi32(static_cast<int>(first)));
-    // place in the first vector, plus 16 for each vector before; `running` holds n - k times vector number k from 0.
-    const __m512i highest = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(kLanes * vectors)));
-    const __m512i by_place = _mm512_sub_epi32(_mm512_mullo_epi32(highest, all_), _mm512_slli_epi32(running_, 4));
-    const __m512i multiplier = _mm512_set1_epi32(static_cast<int>(wire::check::weight_multiplier));
-    const __m512i weighed = _mm512_mullo_epi32(by_place, multiplier);
-    const __mmask16 even = first % 2 == 0 ? 0xAAAA : 0x5555;
-    return sum_of(_mm512_mask_add_epi32(weighed, even, weighed, all_));
+  SWITCHML_AVX512 inline uint64_t sum() const {
+    const __m512i eight = _mm512_add_epi64(even_, odd_);
+    const __m256i four = _mm256_add_epi64(_mm512_castsi512_si256(eight), _mm512_extracti64x4_epi64(eight, 1));
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    return static_cast<uint64_t>(_mm_cvtsi128_si64(two)) + static_cast<uint64_t>(_mm_extract_epi64(two, 1));
   }
 
  private:
-  __m512i all_;
-  __m512i running_;
+  const int32_t* next_;
+  __m512i even_;  // of the words in even lanes
+  __m512i odd_;
 };
 
 SWITCHML_AVX512 inline __m512 load_values(const float* from) { return _mm512_loadu_ps(from); }
@@ -176,12 +164,12 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <bool kTwoFactors, typename Value>
-SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
-                                     const uint8_t* next, bool alone) {
+SWITCHML_AVX512 uint64_t quantize_to(const Weights& weights, const Value* values, size_t count, Factors factors,
+                                     uint8_t* words, const uint8_t* next, bool alone) {
   const size_t distance = distance_for(alone);
   const __m512 first = _mm512_set1_ps(factors.first);
   const __m512 second = _mm512_set1_ps(factors.second);
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
@@ -195,23 +183,24 @@ SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors 
     weigher.add(word);
     _mm512_storeu_si512(words + 4 * i, swap(word));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+  return weigher.sum() + (i < count ? portable::quantize(weights, values, i, count, factors, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next, bool alone) {
-  return factors.second == 1.0F ? quantize_to<false>(values, count, factors, words, next, alone)
-                                : quantize_to<true>(values, count, factors, words, next, alone);
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, Factors factors, uint8_t* words,
+                  const uint8_t* next, bool alone) {
+  return factors.second == 1.0F ? quantize_to<false>(weights, values, count, factors, words, next, alone)
+                                : quantize_to<true>(weights, values, count, factors, words, next, alone);
 }
 
 template <typename Value>
-SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values,
-                                    bool alone) {
+SWITCHML_AVX512 uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift,
+                                    float divisor, Value* values, bool alone) {
   const size_t distance = distance_for(alone);
   const __m512 factor = _mm512_set1_ps(power_of_two(-shift));
   const __m512 parts = _mm512_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(words + 4 * i + kAhead, _MM_HINT_T0);
@@ -220,38 +209,38 @@ SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shif
     weigher.add(word);
     store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
+  return weigher.sum() + (i < count ? portable::dequantize(weights, words, i, count, shift, divisor, values) : 0);
 }
 
-SWITCHML_AVX512 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
-  Weigher weigher;
+SWITCHML_AVX512 uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m512i word = _mm512_loadu_si512(values + 4 * i);
     weigher.add(word);
     _mm512_storeu_si512(words + 4 * i, swap(word));
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
+  return weigher.sum() + (i < count ? portable::pack(weights, values, i, count, words) : 0);
 }
 
-SWITCHML_AVX512 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  Weigher weigher;
+SWITCHML_AVX512 uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
     weigher.add(word);
     _mm512_storeu_si512(values + 4 * i, word);
   }
-  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
+  return weigher.sum() + (i < count ? portable::unpack(weights, words, i, count, values) : 0);
 }
 
-SWITCHML_AVX512 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
-  Weigher weigher;
+SWITCHML_AVX512 uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
+  Weigher weigher(weights, first);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     weigher.add(swap(_mm512_loadu_si512(words + 4 * i)));
   }
-  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
+  return weigher.sum() + (i < count ? portable::weigh(weights, words, first, i, count) : 0);
 }
 
 template <typename Half>
@@ -380,9 +369,10 @@ SWITCHML_AVX512 inline __m512i random_halves(FloatPair values, __m512 factor, co
 // Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
 // elements from i on.
 template <int kBits, typename Halves>
-SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
+SWITCHML_AVX512 inline uint64_t write_lanes(const Weights& weights, size_t count, uint8_t* words, size_t* done,
+                                            const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t vectors = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
@@ -397,15 +387,16 @@ SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t
     _mm512_storeu_si512(to, swap(word));
   }
   *done = i;
-  return weigher.sum(vectors);
+  return weigher.sum();
 }
 
 // Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 32
 // elements.
 template <int kBits, typename Set>
-SWITCHML_AVX512 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
+SWITCHML_AVX512 inline uint64_t read_lanes(const Weights& weights, const uint8_t* words, size_t count, size_t* done,
+                                           const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  Weigher weigher;
+  Weigher weigher(weights);
   size_t vectors = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
@@ -422,7 +413,7 @@ SWITCHML_AVX512 inline uint32_t read_lanes(const uint8_t* words, size_t count, s
     }
   }
   *done = i;
-  return weigher.sum(vectors);
+  return weigher.sum();
 }
 
 // The definition is in lanes.h.
@@ -444,12 +435,13 @@ SWITCHML_AVX512 void write_thresholds(const Rounding& rounding, size_t count, ui
 }
 
 template <int kBits, bool kStochastic, bool kTwoFactors, typename Value>
-SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
-                                           const uint16_t* thresholds, uint8_t* words, const uint8_t* next) {
+SWITCHML_AVX512 uint64_t quantize_lanes_to(const Weights& weights, const Value* values, size_t count,
+                                           const LaneScale& scale, const uint16_t* thresholds, uint8_t* words,
+                                           const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(scale.first);
   const __m512 second = _mm512_set1_ps(scale.second);
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX512 {
+  const uint64_t sum = write_lanes<kBits>(weights, count, words, &done, [&](size_t i) SWITCHML_AVX512 {
     for (size_t line = 0; line < kHalves * sizeof(Value); line += kCacheLine) {
       _mm_prefetch(next + sizeof(Value) * i + line, _MM_HINT_T1);
       _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + line + kAhead, _MM_HINT_T0);
@@ -465,12 +457,13 @@ SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, co
       return nearest_halves<Value>(floats, factor);
     }
   });
-  return sum + (done < count ? portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words) : 0);
+  return sum +
+         (done < count ? portable::quantize_lanes(weights, values, done, count, kBits, scale, thresholds, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, const uint8_t* next) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits,
+                        const LaneScale& scale, const Rounding& rounding, uint8_t* words, const uint8_t* next) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
@@ -479,7 +472,7 @@ uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const 
     return with_flag(rounding.stochastic, [&](auto stochastic) {
       return with_flag(scale.second != 1.0F, [&](auto two_factors) {
         return quantize_lanes_to<bits(), stochastic(), two_factors()>(
-            values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
+            weights, values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
       });
     });
   });
@@ -522,12 +515,12 @@ SWITCHML_AVX512 inline __m512 scaled(__m512 values, __m512 first, __m512 second)
 }
 
 template <int kBits, bool kTwoFactors, typename Value>
-SWITCHML_AVX512 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit,
-                                               Value* values) {
+SWITCHML_AVX512 uint64_t dequantize_lanes_from(const Weights& weights, const uint8_t* words, size_t count,
+                                               const LaneUnit& unit, Value* values) {
   const __m512 first = _mm512_set1_ps(unit.first / kEnlarged<Value>);
   const __m512 second = _mm512_set1_ps(unit.second);
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 {
+  const uint64_t sum = read_lanes<kBits>(weights, words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 {
     for (size_t line = 0; line < kHalves * sizeof(Value); line += kCacheLine) {
       __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + line + kAhead, 1);
     }
@@ -535,14 +528,15 @@ SWITCHML_AVX512 uint32_t dequantize_lanes_from(const uint8_t* words, size_t coun
     store_pair(values + i,
                {scaled<kTwoFactors>(lanes.first, first, second), scaled<kTwoFactors>(lanes.second, first, second)});
   });
-  return sum + (done < count ? portable::dequantize_lanes(words, done, count, kBits, unit, values) : 0);
+  return sum + (done < count ? portable::dequantize_lanes(weights, words, done, count, kBits, unit, values) : 0);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values) {
   return with_lane_bits(lane_bits, [&](auto bits) {
     return with_flag(unit.second != 1.0F, [&](auto two_factors) {
-      return dequantize_lanes_from<bits(), two_factors()>(words, count, unit, values);
+      return dequantize_lanes_from<bits(), two_factors()>(weights, words, count, unit, values);
     });
   });
 }
@@ -585,35 +579,37 @@ SWITCHML_AVX512 inline void store_halves(Boolean* to, __m512i halves) {
 }
 
 template <int kBits, typename Integer>
-SWITCHML_AVX512 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
+SWITCHML_AVX512 uint64_t pack_lanes_to(const Weights& weights, const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum =
-      write_lanes<kBits>(count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_halves(values + i); });
-  return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
+  const uint64_t sum = write_lanes<kBits>(weights, count, words, &done,
+                                          [&](size_t i) SWITCHML_AVX512 { return load_halves(values + i); });
+  return sum + (done < count ? portable::pack_lanes(weights, values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+uint64_t pack_integers(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
-    return portable::pack_lanes(values, 0, count, lane_bits, words);
+    return portable::pack_lanes(weights, values, 0, count, lane_bits, words);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(weights, values, count, words); });
 }
 
 template <int kBits, typename Integer>
-SWITCHML_AVX512 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
+SWITCHML_AVX512 uint64_t unpack_lanes_from(const Weights& weights, const uint8_t* words, size_t count,
+                                           Integer* values) {
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(
-      words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 { store_halves(values + i, halves); });
-  return sum + (done < count ? portable::unpack_lanes(words, done, count, kBits, values) : 0);
+  const uint64_t sum = read_lanes<kBits>(weights, words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 {
+    store_halves(values + i, halves);
+  });
+  return sum + (done < count ? portable::unpack_lanes(weights, words, done, count, kBits, values) : 0);
 }
 
 template <typename Integer>
-uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+uint64_t unpack_integers(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
   if (lane_bits == kWordBits) {
-    return portable::unpack_lanes(words, 0, count, lane_bits, values);
+    return portable::unpack_lanes(weights, words, 0, count, lane_bits, values);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(weights, words, count, values); });
 }
 
 template <typename Integer>

@@ -20,9 +20,26 @@ inline void store_words(uint8_t* to, uint32x4_t words) { vst1q_u8(to, vreinterpr
 
 inline uint32x4_t swap(uint32x4_t words) { return vreinterpretq_u32_u8(vrev32q_u8(vreinterpretq_u8_u32(words))); }
 
-inline uint32x4_t add_weighed(uint32x4_t sum, uint32x4_t words, size_t first) {
-  return vmlaq_u32(sum, words, vld1q_u32(&kWeights.of[first]));
-}
+// The weighed sum of words, a vector at a time, from word `first` of the block on.
+class Weigher {
+ public:
+  explicit Weigher(const Weights& weights, size_t first = 0) : next_(weights.of.data() + first) {}
+
+  inline void add(uint32x4_t words) {
+    const int32x4_t weights = vld1q_s32(next_);
+    const int32x4_t factors = vreinterpretq_s32_u32(words);
+    next_ += kLanes;
+    low_ = vmlal_s32(low_, vget_low_s32(factors), vget_low_s32(weights));
+    high_ = vmlal_high_s32(high_, factors, weights);
+  }
+
+  inline uint64_t sum() const { return vaddvq_u64(vreinterpretq_u64_s64(vaddq_s64(low_, high_))); }
+
+ private:
+  const int32_t* next_;
+  int64x2_t low_ = vdupq_n_s64(0);  // of the words in the lower half of a vector
+  int64x2_t high_ = vdupq_n_s64(0);
+};
 
 inline float32x4_t load_values(const float* from) { return vld1q_f32(from); }
 
@@ -95,30 +112,31 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* /*next*/,
-                  bool /*alone*/) {
-  uint32x4_t sum = vdupq_n_u32(0);
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, Factors factors, uint8_t* words,
+                  const uint8_t* /*next*/, bool /*alone*/) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const float32x4_t scaled = vmulq_n_f32(vmulq_n_f32(load_values(values + i), factors.first), factors.second);
     const uint32x4_t word = vreinterpretq_u32_s32(vcvtnq_s32_f32(scaled));
-    sum = add_weighed(sum, word, i);
+    weigher.add(word);
     store_words(words + 4 * i, swap(word));
   }
-  return vaddvq_u32(sum) + portable::quantize(values, i, count, factors, words);
+  return weigher.sum() + portable::quantize(weights, values, i, count, factors, words);
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool /*alone*/) {
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                    bool /*alone*/) {
   const float factor = power_of_two(-shift);
-  uint32x4_t sum = vdupq_n_u32(0);
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const uint32x4_t word = swap(load_words(words + 4 * i));
-    sum = add_weighed(sum, word, i);
+    weigher.add(word);
     store_values(values + i, scaled_words<Value>(vreinterpretq_s32_u32(word), factor, divisor));
   }
-  return vaddvq_u32(sum) + portable::dequantize(words, i, count, shift, divisor, values);
+  return weigher.sum() + portable::dequantize(weights, words, i, count, shift, divisor, values);
 }
 
 template <typename Half>
@@ -139,35 +157,35 @@ void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, i, count, values);
 }
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
-  uint32x4_t sum = vdupq_n_u32(0);
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const uint32x4_t word = load_words(values + 4 * i);
-    sum = add_weighed(sum, word, i);
+    weigher.add(word);
     store_words(words + 4 * i, swap(word));
   }
-  return vaddvq_u32(sum) + portable::pack(values, i, count, words);
+  return weigher.sum() + portable::pack(weights, values, i, count, words);
 }
 
-uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  uint32x4_t sum = vdupq_n_u32(0);
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
+  Weigher weigher(weights);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const uint32x4_t word = swap(load_words(words + 4 * i));
-    sum = add_weighed(sum, word, i);
+    weigher.add(word);
     store_words(values + 4 * i, word);
   }
-  return vaddvq_u32(sum) + portable::unpack(words, i, count, values);
+  return weigher.sum() + portable::unpack(weights, words, i, count, values);
 }
 
-uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
-  uint32x4_t sum = vdupq_n_u32(0);
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
+  Weigher weigher(weights, first);
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    sum = add_weighed(sum, swap(load_words(words + 4 * i)), first + i);
+    weigher.add(swap(load_words(words + 4 * i)));
   }
-  return vaddvq_u32(sum) + portable::weigh(words, first, i, count);
+  return weigher.sum() + portable::weigh(weights, words, first, i, count);
 }
 
 // Narrow lanes. Vectors of 8 integers of 16 bits ("halves"), in the order of the elements, stand between values and
@@ -191,9 +209,9 @@ inline uint32x4_t lanes_of(uint32x4_t words) {
 // Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 8
 // elements from i on.
 template <int kBits, typename Halves>
-inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
+inline uint64_t write_lanes(const Weights& weights, size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  uint32x4_t sum = vdupq_n_u32(0);
+  Weigher weigher(weights);
   size_t place = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, place += kLanes) {
@@ -203,24 +221,24 @@ inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Ha
       lanes = vreinterpretq_u32_s8(vcombine_s8(vmovn_s16(first), vmovn_s16(halves(i + kHalves))));
     }
     const uint32x4_t word = words_of<kBits>(lanes);
-    sum = add_weighed(sum, word, place);
+    weigher.add(word);
     store_words(words + 4 * place, swap(word));
   }
   *done = i;
-  return vaddvq_u32(sum);
+  return weigher.sum();
 }
 
 // Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 8
 // elements.
 template <int kBits, typename Set>
-inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
+inline uint64_t read_lanes(const Weights& weights, const uint8_t* words, size_t count, size_t* done, const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
-  uint32x4_t sum = vdupq_n_u32(0);
+  Weigher weigher(weights);
   size_t place = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, place += kLanes) {
     const uint32x4_t word = swap(load_words(words + 4 * place));
-    sum = add_weighed(sum, word, place);
+    weigher.add(word);
     const uint32x4_t lanes = lanes_of<kBits>(word);
     if constexpr (kBits == 16) {
       set(i, vreinterpretq_s16_u32(lanes));
@@ -231,7 +249,7 @@ inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, con
     }
   }
   *done = i;
-  return vaddvq_u32(sum);
+  return weigher.sum();
 }
 
 // The definition is in lanes.h.
@@ -259,10 +277,10 @@ inline int32x4_t rounded(const Value* values, const LaneScale& scale) {
 }
 
 template <int kBits, bool kStochastic, typename Value>
-uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale, const uint16_t* thresholds,
-                           uint8_t* words) {
+uint64_t quantize_lanes_to(const Weights& weights, const Value* values, size_t count, const LaneScale& scale,
+                           const uint16_t* thresholds, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) {
+  const uint64_t sum = write_lanes<kBits>(weights, count, words, &done, [&](size_t i) {
     uint32x4_t first = vreinterpretq_u32_s32(rounded(values + i, scale));
     uint32x4_t second = vreinterpretq_u32_s32(rounded(values + i + kLanes, scale));
     if constexpr (kStochastic) {
@@ -274,40 +292,42 @@ uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& s
       return vuzp1q_s16(vreinterpretq_s16_u32(first), vreinterpretq_s16_u32(second));
     }
   });
-  return sum + portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words);
+  return sum + portable::quantize_lanes(weights, values, done, count, kBits, scale, thresholds, words);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits,
+                        const LaneScale& scale, const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
   Thresholds thresholds;
   if (rounding.stochastic) {
     write_thresholds(rounding, count, thresholds.of.data());
   }
   return with_lane_bits(lane_bits, [&](auto bits) {
     return with_flag(rounding.stochastic, [&](auto stochastic) {
-      return quantize_lanes_to<bits(), stochastic()>(values, count, scale,
+      return quantize_lanes_to<bits(), stochastic()>(weights, values, count, scale,
                                                      stochastic() ? thresholds.of.data() : nullptr, words);
     });
   });
 }
 
 template <int kBits, typename Value>
-uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit, Value* values) {
+uint64_t dequantize_lanes_from(const Weights& weights, const uint8_t* words, size_t count, const LaneUnit& unit,
+                               Value* values) {
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, int16x8_t halves) {
+  const uint64_t sum = read_lanes<kBits>(weights, words, count, &done, [&](size_t i, int16x8_t halves) {
     const float32x4_t first = vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves)));
     const float32x4_t second = vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves)));
     store_values(values + i, vmulq_n_f32(vmulq_n_f32(first, unit.first), unit.second));
     store_values(values + i + kLanes, vmulq_n_f32(vmulq_n_f32(second, unit.first), unit.second));
   });
-  return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
+  return sum + portable::dequantize_lanes(weights, words, done, count, kBits, unit, values);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values) {
   return with_lane_bits(lane_bits,
-                        [&](auto bits) { return dequantize_lanes_from<bits()>(words, count, unit, values); });
+                        [&](auto bits) { return dequantize_lanes_from<bits()>(weights, words, count, unit, values); });
 }
 
 // Integers that fit 16 bits.
@@ -339,34 +359,35 @@ inline void store_halves(Boolean* to, int16x8_t halves) {
 }
 
 template <int kBits, typename Integer>
-uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
+uint64_t pack_lanes_to(const Weights& weights, const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) { return load_halves(values + i); });
-  return sum + portable::pack_lanes(values, done, count, kBits, words);
+  const uint64_t sum =
+      write_lanes<kBits>(weights, count, words, &done, [&](size_t i) { return load_halves(values + i); });
+  return sum + portable::pack_lanes(weights, values, done, count, kBits, words);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+uint64_t pack_integers(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
   if (lane_bits == kWordBits) {
-    return portable::pack_lanes(values, 0, count, lane_bits, words);
+    return portable::pack_lanes(weights, values, 0, count, lane_bits, words);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(weights, values, count, words); });
 }
 
 template <int kBits, typename Integer>
-uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
+uint64_t unpack_lanes_from(const Weights& weights, const uint8_t* words, size_t count, Integer* values) {
   size_t done = 0;
-  const uint32_t sum =
-      read_lanes<kBits>(words, count, &done, [&](size_t i, int16x8_t halves) { store_halves(values + i, halves); });
-  return sum + portable::unpack_lanes(words, done, count, kBits, values);
+  const uint64_t sum = read_lanes<kBits>(weights, words, count, &done,
+                                         [&](size_t i, int16x8_t halves) { store_halves(values + i, halves); });
+  return sum + portable::unpack_lanes(weights, words, done, count, kBits, values);
 }
 
 template <typename Integer>
-uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+uint64_t unpack_integers(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
   if (lane_bits == kWordBits) {
-    return portable::unpack_lanes(words, 0, count, lane_bits, values);
+    return portable::unpack_lanes(weights, words, 0, count, lane_bits, values);
   }
-  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(weights, words, count, values); });
 }
 
 template <typename Integer>

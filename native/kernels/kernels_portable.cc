@@ -39,24 +39,26 @@ uint32_t largest_magnitude(const Value* values, size_t first, size_t count) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words) {
-  uint32_t sum = 0;
+uint64_t quantize(const Weights& weights, const Value* values, size_t first, size_t count, Factors factors,
+                  uint8_t* words) {
+  uint64_t sum = 0;
   for (size_t i = first; i < count; ++i) {
     const float scaled = kernels::widen(values[i]) * factors.first * factors.second;
     const auto word = static_cast<uint32_t>(round_to_integer(scaled));
-    sum += kWeights.of[i] * word;
+    sum += weighed_word(weights.of[i], word);
     wire::store32(words + 4 * i, word);
   }
   return sum;
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, Value* values) {
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t first, size_t count, int shift, float divisor,
+                    Value* values) {
   const double factor = std::ldexp(1.0, -shift);
-  uint32_t sum = 0;
+  uint64_t sum = 0;
   for (size_t i = first; i < count; ++i) {
     const uint32_t word = wire::load32(words + 4 * i);
-    sum += kWeights.of[i] * word;
+    sum += weighed_word(weights.of[i], word);
     // In double, an integer times a power of two is exact, so the conversion to float32 is the only rounding, also for
     // subnormal results.
     const double exact = static_cast<double>(static_cast<int32_t>(word)) * factor;
@@ -87,44 +89,44 @@ void narrow(const float* floats, size_t first, size_t count, Half* values) {
 }
 
 template uint32_t largest_magnitude(const float*, size_t, size_t);
-template uint32_t quantize(const float*, size_t, size_t, Factors, uint8_t*);
-template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, float*);
+template uint64_t quantize(const Weights&, const float*, size_t, size_t, Factors, uint8_t*);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, size_t, int, float, float*);
 template uint32_t largest_magnitude(const Float16*, size_t, size_t);
-template uint32_t quantize(const Float16*, size_t, size_t, Factors, uint8_t*);
-template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, Float16*);
+template uint64_t quantize(const Weights&, const Float16*, size_t, size_t, Factors, uint8_t*);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, size_t, int, float, Float16*);
 template uint32_t largest_magnitude(const BFloat16*, size_t, size_t);
-template uint32_t quantize(const BFloat16*, size_t, size_t, Factors, uint8_t*);
-template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, BFloat16*);
+template uint64_t quantize(const Weights&, const BFloat16*, size_t, size_t, Factors, uint8_t*);
+template uint64_t dequantize(const Weights&, const uint8_t*, size_t, size_t, int, float, BFloat16*);
 template void widen(const Float16*, size_t, size_t, float*);
 template void narrow(const float*, size_t, size_t, Float16*);
 template void widen(const BFloat16*, size_t, size_t, float*);
 template void narrow(const float*, size_t, size_t, BFloat16*);
 
-uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words) {
-  uint32_t sum = 0;
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t first, size_t count, uint8_t* words) {
+  uint64_t sum = 0;
   for (size_t i = first; i < count; ++i) {
     uint32_t value;
     std::memcpy(&value, values + 4 * i, sizeof value);
-    sum += kWeights.of[i] * value;
+    sum += weighed_word(weights.of[i], value);
     wire::store32(words + 4 * i, value);
   }
   return sum;
 }
 
-uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values) {
-  uint32_t sum = 0;
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t first, size_t count, uint8_t* values) {
+  uint64_t sum = 0;
   for (size_t i = first; i < count; ++i) {
     const uint32_t value = wire::load32(words + 4 * i);
-    sum += kWeights.of[i] * value;
+    sum += weighed_word(weights.of[i], value);
     std::memcpy(values + 4 * i, &value, sizeof value);
   }
   return sum;
 }
 
-uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end) {
-  uint32_t sum = 0;
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t begin, size_t end) {
+  uint64_t sum = 0;
   for (size_t i = begin; i < end; ++i) {
-    sum += kWeights.of[first + i] * wire::load32(words + 4 * i);
+    sum += weighed_word(weights.of[first + i], wire::load32(words + 4 * i));
   }
   return sum;
 }
@@ -139,14 +141,15 @@ uint32_t largest_magnitude(const Value* values, size_t count) {
 }
 
 template <typename Value>
-uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* /*next*/,
-                  bool /*alone*/) {
-  return portable::quantize(values, 0, count, factors, words);
+uint64_t quantize(const Weights& weights, const Value* values, size_t count, Factors factors, uint8_t* words,
+                  const uint8_t* /*next*/, bool /*alone*/) {
+  return portable::quantize(weights, values, 0, count, factors, words);
 }
 
 template <typename Value>
-uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values, bool /*alone*/) {
-  return portable::dequantize(words, 0, count, shift, divisor, values);
+uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
+                    bool /*alone*/) {
+  return portable::dequantize(weights, words, 0, count, shift, divisor, values);
 }
 
 template <typename Half>
@@ -159,13 +162,17 @@ void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, 0, count, values);
 }
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) { return portable::pack(values, 0, count, words); }
-
-uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  return portable::unpack(words, 0, count, values);
+uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
+  return portable::pack(weights, values, 0, count, words);
 }
 
-uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return portable::weigh(words, first, 0, count); }
+uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
+  return portable::unpack(weights, words, 0, count, values);
+}
+
+uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
+  return portable::weigh(weights, words, first, 0, count);
+}
 
 }  // namespace
 

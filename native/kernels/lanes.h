@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "native/kernels/half.h"
+#include "native/kernels/weights.h"
 
 namespace switchml::kernels {
 
@@ -65,24 +66,25 @@ struct Rounding {
 };
 
 // lane_i = values[i] * 2^shift * levels in float32, rounded. If |values[i]| * 2^shift < 1, then |lane_i| <= levels.
-// Returns the sum of weight_j * words[j] modulo 2^32. For `next` see quantize() in kernels.h. Here and in
+// Returns the weighed sum of the words. For `next` see quantize() in kernels.h. Here and in
 // dequantize_lanes(), `lane_bits` is 8 or 16.
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, const Value* next = nullptr);
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits, int shift,
+                        int32_t levels, const Rounding& rounding, uint8_t* words, const Value* next = nullptr);
 
 // values[i] = lane_i / divisor * 2^-shift: the product with the float32 number next to 1/divisor, rounded to float32
-// and then to Value. The divisor is positive. Returns the sum of weight_j * words[j].
+// and then to Value. The divisor is positive. Returns the weighed sum of the words.
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, int shift, int32_t divisor, Value* values);
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, int shift,
+                          int32_t divisor, Value* values);
 
-// Conversions of integers to lanes and back; both return the sum of weight_j * words[j]. Integer is Boolean, int8_t,
+// Conversions of integers to lanes and back; both returns the weighed sum of the words. Integer is Boolean, int8_t,
 // uint8_t, int16_t or int32_t. Precondition of pack_lanes: the values fit their lanes. unpack_lanes stores a lane
 // modulo the range of Integer; a Boolean is true if its lane is not 0.
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words);
+uint64_t pack_lanes(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words);
 template <typename Integer>
-uint32_t unpack_lanes(const uint8_t* words, size_t count, int lane_bits, Integer* values);
+uint64_t unpack_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values);
 
 // Returns whether -bound <= value <= bound for all values. The bound is not negative.
 template <typename Integer>

@@ -85,15 +85,15 @@ Integer integer_from(int32_t lane) {
 
 // Writes the words whose lane number i, counted from the start of the block, is lane(i).
 template <typename Lane>
-uint32_t write_lanes(size_t first, size_t count, int lane_bits, uint8_t* words, Lane lane) {
+uint64_t write_lanes(const Weights& weights, size_t first, size_t count, int lane_bits, uint8_t* words, Lane lane) {
   const size_t lanes = lanes_per_word(lane_bits);
-  uint32_t sum = 0;
+  uint64_t sum = 0;
   for (size_t begin = first; begin < count; begin += lanes) {
     uint32_t word = 0;
     for (size_t i = begin; i < std::min(begin + lanes, count); ++i) {
       word += static_cast<uint32_t>(lane(i)) << (static_cast<size_t>(lane_bits) * (i - begin));
     }
-    sum += kWeights.of[begin / lanes] * word;
+    sum += weighed_word(weights.of[begin / lanes], word);
     wire::store32(words + 4 * (begin / lanes), word);
   }
   return sum;
@@ -101,12 +101,12 @@ uint32_t write_lanes(size_t first, size_t count, int lane_bits, uint8_t* words, 
 
 // Calls set(i, lane) for each lane of the words.
 template <typename Set>
-uint32_t read_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Set set) {
+uint64_t read_lanes(const Weights& weights, const uint8_t* words, size_t first, size_t count, int lane_bits, Set set) {
   const size_t lanes = lanes_per_word(lane_bits);
-  uint32_t sum = 0;
+  uint64_t sum = 0;
   for (size_t begin = first; begin < count; begin += lanes) {
     uint32_t rest = wire::load32(words + 4 * (begin / lanes));
-    sum += kWeights.of[begin / lanes] * rest;
+    sum += weighed_word(weights.of[begin / lanes], rest);
     for (size_t i = begin; i < std::min(begin + lanes, count); ++i) {
       const int32_t lane = static_cast<int32_t>(rest << (kWordBits - lane_bits)) >> (kWordBits - lane_bits);
       set(i, lane);
@@ -138,78 +138,84 @@ void write_thresholds(const Rounding& rounding, size_t count, uint16_t* threshol
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,
-                        const uint16_t* thresholds, uint8_t* words) {
-  return write_lanes(first, count, lane_bits, words, [&](size_t i) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t first, size_t count, int lane_bits,
+                        const LaneScale& scale, const uint16_t* thresholds, uint8_t* words) {
+  return write_lanes(weights, first, count, lane_bits, words, [&](size_t i) {
     const int32_t number = truncated(std::nearbyint(kernels::widen(values[i]) * scale.first * scale.second));
     return thresholds == nullptr ? number : static_cast<int32_t>(static_cast<uint32_t>(number) + thresholds[i]) >> 16;
   });
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, const LaneUnit& unit,
-                          Value* values) {
-  return read_lanes(words, first, count, lane_bits, [&](size_t i, int32_t lane) {
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t first, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values) {
+  return read_lanes(weights, words, first, count, lane_bits, [&](size_t i, int32_t lane) {
     kernels::narrow(static_cast<float>(lane) * unit.first * unit.second, values + i);
   });
 }
 
 template <typename Integer>
-uint32_t pack_lanes(const Integer* values, size_t first, size_t count, int lane_bits, uint8_t* words) {
-  return write_lanes(first, count, lane_bits, words, [&](size_t i) { return integer_of(values[i]); });
+uint64_t pack_lanes(const Weights& weights, const Integer* values, size_t first, size_t count, int lane_bits,
+                    uint8_t* words) {
+  return write_lanes(weights, first, count, lane_bits, words, [&](size_t i) { return integer_of(values[i]); });
 }
 
 template <typename Integer>
-uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Integer* values) {
-  return read_lanes(words, first, count, lane_bits,
+uint64_t unpack_lanes(const Weights& weights, const uint8_t* words, size_t first, size_t count, int lane_bits,
+                      Integer* values) {
+  return read_lanes(weights, words, first, count, lane_bits,
                     [&](size_t i, int32_t lane) { values[i] = integer_from<Integer>(lane); });
 }
 
-template uint32_t quantize_lanes(const float*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
-template uint32_t quantize_lanes(const Float16*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
-template uint32_t quantize_lanes(const BFloat16*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, float*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, Float16*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, BFloat16*);
-template uint32_t pack_lanes(const Boolean*, size_t, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const int8_t*, size_t, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const uint8_t*, size_t, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const int16_t*, size_t, size_t, int, uint8_t*);
-template uint32_t pack_lanes(const int32_t*, size_t, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, Boolean*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, int8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, uint8_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, int16_t*);
-template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, int32_t*);
+template uint64_t quantize_lanes(const Weights&, const float*, size_t, size_t, int, const LaneScale&, const uint16_t*,
+                                 uint8_t*);
+template uint64_t quantize_lanes(const Weights&, const Float16*, size_t, size_t, int, const LaneScale&, const uint16_t*,
+                                 uint8_t*);
+template uint64_t quantize_lanes(const Weights&, const BFloat16*, size_t, size_t, int, const LaneScale&,
+                                 const uint16_t*, uint8_t*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, size_t, int, const LaneUnit&, float*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, size_t, int, const LaneUnit&, Float16*);
+template uint64_t dequantize_lanes(const Weights&, const uint8_t*, size_t, size_t, int, const LaneUnit&, BFloat16*);
+template uint64_t pack_lanes(const Weights&, const Boolean*, size_t, size_t, int, uint8_t*);
+template uint64_t pack_lanes(const Weights&, const int8_t*, size_t, size_t, int, uint8_t*);
+template uint64_t pack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, uint8_t*);
+template uint64_t pack_lanes(const Weights&, const int16_t*, size_t, size_t, int, uint8_t*);
+template uint64_t pack_lanes(const Weights&, const int32_t*, size_t, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, Boolean*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, int8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, uint8_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, int16_t*);
+template uint64_t unpack_lanes(const Weights&, const uint8_t*, size_t, size_t, int, int32_t*);
 
 }  // namespace portable
 
 namespace {
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
-                        const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
+uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t count, int lane_bits,
+                        const LaneScale& scale, const Rounding& rounding, uint8_t* words, const uint8_t* /*next*/) {
   if (!rounding.stochastic) {
-    return portable::quantize_lanes(values, 0, count, lane_bits, scale, nullptr, words);
+    return portable::quantize_lanes(weights, values, 0, count, lane_bits, scale, nullptr, words);
   }
   Thresholds thresholds;
   portable::write_thresholds(rounding, count, thresholds.of.data());
-  return portable::quantize_lanes(values, 0, count, lane_bits, scale, thresholds.of.data(), words);
+  return portable::quantize_lanes(weights, values, 0, count, lane_bits, scale, thresholds.of.data(), words);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
-  return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
+uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits,
+                          const LaneUnit& unit, Value* values) {
+  return portable::dequantize_lanes(weights, words, 0, count, lane_bits, unit, values);
 }
 
 template <typename Integer>
-uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words) {
-  return portable::pack_lanes(values, 0, count, lane_bits, words);
+uint64_t pack_integers(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
+  return portable::pack_lanes(weights, values, 0, count, lane_bits, words);
 }
 
 template <typename Integer>
-uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  return portable::unpack_lanes(words, 0, count, lane_bits, values);
+uint64_t unpack_integers(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+  return portable::unpack_lanes(weights, words, 0, count, lane_bits, values);
 }
 
 template <typename Integer>

@@ -125,17 +125,17 @@ int bits_of_largest(const int64_t* values, size_t count) {
   return bits == 0 ? 0 : 64 - __builtin_clzll(bits);
 }
 
-uint32_t pack_limb(const int64_t* values, size_t count, int first, int bits, uint8_t* words) {
+uint64_t pack_limb(const Weights& weights, const int64_t* values, size_t count, int first, int bits, uint8_t* words) {
   Block limbs;  // NOLINT(cppcoreguidelines-pro-type-member-init): only what was written to is read
   const auto mask = static_cast<uint32_t>((uint64_t{1} << bits) - 1);
   functions_in_use().cut(values, count, first, mask, limbs.data());
-  return pack(reinterpret_cast<const uint8_t*>(limbs.data()), count, words);
+  return pack(weights, reinterpret_cast<const uint8_t*>(limbs.data()), count, words);
 }
 
-uint32_t join_limbs(const uint8_t* words, size_t count, const uint32_t* lower, int lower_limbs, int bits,
-                    int64_t* values) {
+uint64_t join_limbs(const Weights& weights, const uint8_t* words, size_t count, const uint32_t* lower, int lower_limbs,
+                    int bits, int64_t* values) {
   Block highest;  // NOLINT(cppcoreguidelines-pro-type-member-init): only what was written to is read
-  const uint32_t weighed = unpack(words, count, reinterpret_cast<uint8_t*>(highest.data()));
+  const uint64_t weighed = unpack(weights, words, count, reinterpret_cast<uint8_t*>(highest.data()));
   functions_in_use().join(highest.data(), count, lower, lower_limbs, bits, values);
   return weighed;
 }

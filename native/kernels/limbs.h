@@ -8,18 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "native/kernels/weights.h"
+
 namespace switchml::kernels {
 
 // Returns the smallest b, from 0 to 63, for which -2^b <= value < 2^b for all values.
 int bits_of_largest(const int64_t* values, size_t count);
 
 // words[i] = the `bits` bits of values[i] from bit `first` on, where `bits` is at most 32 and the bits beyond the value
-// are 0. Returns the sum of weight_i * words[i].
-uint32_t pack_limb(const int64_t* values, size_t count, int first, int bits, uint8_t* words);
+// are 0. Returns the weighed sum of the words.
+uint64_t pack_limb(const Weights& weights, const int64_t* values, size_t count, int first, int bits, uint8_t* words);
 
 // Makes the values whose highest limbs are `words`; the limb j of value i, of the `lower_limbs` (0 to 2) below those,
-// is lower[j * count + i]. A limb has `bits` bits. Returns the sum of weight_i * words[i].
-uint32_t join_limbs(const uint8_t* words, size_t count, const uint32_t* lower, int lower_limbs, int bits,
-                    int64_t* values);
+// is lower[j * count + i]. A limb has `bits` bits. Returns the weighed sum of the words.
+uint64_t join_limbs(const Weights& weights, const uint8_t* words, size_t count, const uint32_t* lower, int lower_limbs,
+                    int bits, int64_t* values);
 
 }  // namespace switchml::kernels

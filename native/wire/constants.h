@@ -68,16 +68,6 @@ constexpr uint32_t exponent_bits = 9;
 constexpr uint32_t none = 0xFFFFFFFF;
 }  // namespace next
 
-namespace check {
-constexpr uint32_t weight_multiplier = 0x9E3779B1;
-constexpr uint32_t exponent_factor = 0x85EBCA6B;
-constexpr uint32_t chunk_factor = 0xC2B2AE35;
-constexpr uint32_t call_factor = 0x27D4EB2F;
-constexpr uint32_t rank_factor = 0x165667B1;
-constexpr uint32_t largest_factor = 0xB55A4F09;
-constexpr uint32_t block_factor = 0xD3A2646D;
-}  // namespace check
-
 enum class Verdict : uint8_t {
   aggregated = 1,
   completed = 2,

@@ -176,9 +176,10 @@ class Communicator:
     One rank's end of the memory that it shares with its agent, and the thread that works on it.
     """
 
-    def __init__(self, memory_fd: int, doorbell_fd: int, results_fd: int = -1) -> None:
+    def __init__(self, check_key: bytes, memory_fd: int, doorbell_fd: int, results_fd: int = -1) -> None:
         """
-        Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the rank's.
+        Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` is
+        the memory of the job's results where the switch shares the rank's.
         """
 
     def submit(

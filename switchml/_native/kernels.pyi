@@ -43,6 +43,11 @@ class Type(enum.Enum):
 
     INT64 = 8
 
+def weights() -> list[int]:
+    """
+    Return the weights of the weighed sums of a block's words, which most of these functions return.
+    """
+
 def best_instructions() -> Instructions: ...
 def cpu_has(instructions: Instructions) -> bool: ...
 def use_instructions(instructions: Instructions) -> None: ...

@@ -76,9 +76,10 @@ channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
 
 }  // namespace
 
-Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
+Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd, const SipKey& check_key)
     : memory_(channel::SharedMemory::map(memory_fd, channel::SharedMemory::Others::may_write)),
-      geometry_(checked_geometry(memory_)),
+      geometry_{checked_geometry(memory_)},
+      check_(check_key, geometry_.rank, geometry_.world_size),
       spins_(has_own_cpu(geometry_)) {
   if ((geometry_.results_apart == 1) != (results_fd >= 0)) {
     throw std::invalid_argument("the job's results and the rank's memory do not belong together");
@@ -99,7 +100,8 @@ Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
     if (doorbell_ < 0 || attention_ < 0) {
       throw system_failure("eventfd");
     }
-    stream_ = std::make_unique<Stream>(channel_, geometry_, doorbell_);
+    geometry_.weights = &check_.weights();
+    stream_ = std::make_unique<Stream>(channel_, geometry_, doorbell_, check_);
     // Blocks signals, which are for the interpreter's main thread.
     sigset_t all;
     sigset_t before;

@@ -23,14 +23,15 @@ namespace switchml::client {
 
 class Communicator {
  public:
-  // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. Throws
+  // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. `check_key` is the
+  // epoch's, which only its ranks and their agents know. Throws
   // std::invalid_argument if the memory does not hold a channel, and std::system_error.
-  Communicator(int memory_fd, int doorbell_fd, int results_fd);
+  Communicator(int memory_fd, int doorbell_fd, int results_fd, const SipKey& check_key);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  const channel::Geometry& geometry() const { return geometry_; }
+  const Geometry& geometry() const { return geometry_; }
 
   // Returns the call's sequence number; the one in `lanes` is not used. The arrays belong to the communicator until the
   // call has ended. `awaited` tells that this thread calls wait() next: a short call may begin only there. Throws
@@ -94,7 +95,8 @@ class Communicator {
   std::shared_ptr<Call>& find(uint64_t sequence);
 
   channel::SharedMemory memory_;
-  channel::Geometry geometry_{};
+  Geometry geometry_;
+  const Check check_;
   channel::SharedMemory results_;
   channel::Channel channel_;
   int doorbell_ = -1;

@@ -16,19 +16,19 @@ namespace {
 // The words of a round, so that its memory does not grow with the call's.
 constexpr uint32_t kWordsTogether = 1U << 22;
 
-channel::Geometry geometry_of(const Job& job) {
+Geometry geometry_of(const Job& job) {
   if (job.world_size < 1 || job.world_size > wire::protocol::max_world || job.rank >= job.world_size ||
       job.values < 1 || job.values > wire::protocol::max_values) {
     throw std::invalid_argument("no job has rank " + std::to_string(job.rank) + " of " +
                                 std::to_string(job.world_size) + " and " + std::to_string(job.values) +
                                 " values in a packet");
   }
-  channel::Geometry geometry{};
+  Geometry geometry;
   geometry.slots = UINT32_MAX;  // no chunk follows another one that far on, so none is prefetched
   geometry.values = job.values;
   geometry.rank = job.rank;
   geometry.world_size = job.world_size;
-  geometry.results_apart = channel::Geometry::kInPlace;  // so that the rank expands its codes: no switch does here
+  geometry.results_apart = Geometry::kInPlace;  // so that the rank expands its codes: no switch does here
   geometry.formats = UINT32_MAX;
   // In smaller packets a sparse call has the bits of a dense one, which needs fewer rounds.
   geometry.optional_values = job.optional_values && AgreedBlocks::suit(geometry) ? 1 : 0;
@@ -88,7 +88,7 @@ void Lockstep::contribute() {
     if (made.count == 0) {
       std::fill_n(words, values_, 0);
     } else {
-      kernels::unpack(packet_.data(), values_, reinterpret_cast<uint8_t*>(words));
+      kernels::unpack(kernels::kNoWeights, packet_.data(), values_, reinterpret_cast<uint8_t*>(words));
     }
     words += values_;
   }
@@ -102,7 +102,7 @@ void Lockstep::take() {
   for (Entry& entry : chunks_) {
     Chunk& chunk = entry.chunk;
     if (entry.has_words) {
-      kernels::pack(reinterpret_cast<const uint8_t*>(words), values_, packet_.data());
+      kernels::pack(kernels::kNoWeights, reinterpret_cast<const uint8_t*>(words), values_, packet_.data());
       words += values_;
       codec_->decode(chunk, packet_.data());
     }

@@ -15,29 +15,17 @@ constexpr uint32_t kSubmissionsPerPublication = 16;
 // This thread is woken when results for 1/kShareOfPool of the pool have come; fewer are not worth a wake-up.
 constexpr uint32_t kShareOfPool = 2;
 
-uint32_t rank_term(uint32_t rank) { return wire::check::rank_factor * rank * rank; }
-
 // Calls are alike if kind and size are.
 SparseHistory::Size size_of(const Call& call) { return {call.times.kind, call.times.bytes}; }
 
-uint32_t sum_of_rank_terms(uint32_t world_size) {
-  uint32_t sum = 0;
-  for (uint32_t rank = 0; rank < world_size; ++rank) {
-    sum += rank_term(rank);
-  }
-  return sum;
-}
-
 }  // namespace
 
-Stream::Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell)
+Stream::Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell, const Check& check)
     : channel_(channel),
       geometry_(geometry),
       time_(&channel.control()),
       doorbell_(doorbell),
-      own_rank_term_(rank_term(geometry.rank)),
-      all_rank_terms_(sum_of_rank_terms(geometry.world_size)),
-      counted_ranks_(geometry.world_size),
+      check_(check),
       slots_(geometry.slots) {}
 
 void Stream::add(std::shared_ptr<Call> call) {
@@ -133,6 +121,7 @@ void Stream::begin(uint64_t position) {
   slot.call = *call_at(position);
   slot.exponent_ahead = wire::exponent::unknown;
   slot.chunk.number = position - slot.call->first_position;
+  slot.round = 0;
   if (slot.call->times.begun == 0) {
     time_.begun(slot.call.get());
   }
@@ -145,6 +134,7 @@ void Stream::begin(uint64_t position) {
 void Stream::submit(uint32_t index) {
   Slot& slot = slots_[index];
   const Codec& codec = *slot.call->codec;
+  slot.round += 1;
   slot.sent = codec.encode(slot.chunk, channel_.contribution(index));
   slot.call->wire_bytes += slot.sent.count * wire::value_bytes(static_cast<uint32_t>(slot.sent.format));
   if (slot.sent.tells_next && slot.exponent_ahead == wire::exponent::unknown) {
@@ -162,13 +152,8 @@ void Stream::submit(uint32_t index) {
   const bool last = slot.position + 1 == slot.call->first_position + codec.positions();
   ticket.owner = owner_of(slot.sent);
   ticket.flags = (last ? wire::flag::last_chunk : 0) | (slot.sent.count == 0 ? wire::flag::without_values : 0);
-  ticket.check = slot.sent.weighed + common_terms(slot) + own_rank_term_;
-  if (slot.sent.scale == Contribution::Scale::own) {
-    ticket.check += wire::check::largest_factor;
-  }
-  if (slot.chunk.next.own != wire::next::none) {
-    ticket.check += wire::check::block_factor;
-  }
+  ticket.check = check_.of(phase_of(slot), {slot.sent.weighed, codec.sums_fit_words()},
+                           {slot.sent.scale == Contribution::Scale::own, slot.chunk.next.own != wire::next::none});
   channel_.contribution_tickets()[index] = ticket;
   channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
   if (++unpublished_ >= kSubmissionsPerPublication) {
@@ -190,7 +175,7 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   const uint8_t* words = has_values ? channel_.result(index) : nullptr;
   // Only the reader of words that are missing here can verify the check.
   const bool verifiable = has_values || !slot.sent.expects_words;
-  if (verifiable && !check_holds(slot, result, has_values ? codec.decode(slot.chunk, words) : 0)) {
+  if (verifiable && !check_holds(slot, result, has_values ? codec.decode(slot.chunk, words) : uint64_t{0})) {
     return fail(slot);
   }
   slot.chunk.told.all = result.exponent;
@@ -222,14 +207,10 @@ uint8_t Stream::owner_of(const Contribution& sent) const {
   return static_cast<uint8_t>(owned ? wire::owner::first + *sent.reader : wire::owner::everyone);
 }
 
-bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const {
-  const uint32_t rest = result.check - weighed - geometry_.world_size * common_terms(slot) - all_rank_terms_;
-  const bool scaled = slot.sent.scale != Contribution::Scale::none;
+bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint64_t weighed) const {
   const bool named = slot.sent.next && result.chunk != wire::next::none;
-  if (named) {
-    return scaled ? counted_ranks_.are_named_and_scaled(rest) : counted_ranks_.are_named(rest);
-  }
-  return scaled ? counted_ranks_.are_scaled(rest) : rest == 0;
+  return check_.holds(result.check, phase_of(slot), {weighed, slot.call->codec->sums_fit_words()},
+                      {slot.sent.scale != Contribution::Scale::none, named});
 }
 
 void Stream::finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended) {
@@ -298,11 +279,9 @@ uint16_t Stream::exponent_at(uint64_t position) const {
   return (*call)->codec->exponent_of(position - (*call)->first_position);
 }
 
-uint32_t Stream::common_terms(const Slot& slot) const {
-  return wire::check::exponent_factor * slot.chunk.scaled_by +
-         wire::check::chunk_factor * static_cast<uint32_t>(slot.position) +
-         wire::check::block_factor * (slot.sent.next ? slot.chunk.ordinal : 0) +
-         wire::check::call_factor * slot.call->fingerprint;
+Phase Stream::phase_of(const Slot& slot) {
+  return {slot.position, slot.round, slot.call->fingerprint, slot.sent.next ? slot.chunk.ordinal : 0,
+          slot.chunk.scaled_by};
 }
 
 }  // namespace switchml::client

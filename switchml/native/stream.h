@@ -10,7 +10,7 @@
 
 #include "native/channel/channel.h"
 #include "switchml/native/call.h"
-#include "switchml/native/counted_ranks.h"
+#include "switchml/native/check.h"
 #include "switchml/native/sparse_history.h"
 #include "switchml/native/thread_time.h"
 
@@ -20,8 +20,8 @@ namespace switchml::client {
 // carries the largest exponent, known so far, of what will have the slot next.
 class Stream {
  public:
-  // `doorbell` is the eventfd that wakes the agent.
-  Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell);
+  // `doorbell` is the eventfd that wakes the agent. `check` outlives the stream.
+  Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell, const Check& check);
 
   // Queues a call; its chunks follow those of the earlier calls.
   void add(std::shared_ptr<Call> call);
@@ -47,6 +47,7 @@ class Stream {
     uint64_t position = 0;
     uint16_t exponent_ahead = 0;  // of this rank, for the slot's next position; unknown if that has no call yet
     Chunk chunk;
+    uint32_t round = 0;  // of the phases of this position, from 1
     Contribution sent;
   };
 
@@ -75,7 +76,7 @@ class Stream {
   uint8_t owner_of(const Contribution& sent) const;
   // Returns whether `result`, whose words have the weighed sum `weighed`, is the sum of the contributions of all ranks
   // to the phase: if values are scaled, the exponent of at least one rank has scaled them.
-  bool check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const;
+  bool check_holds(const Slot& slot, const channel::Ticket& result, uint64_t weighed) const;
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
   void fail(const Slot& slot);
   // Lets the server see the submissions. `all` is true if no more can be made for now, false if more will follow at
@@ -85,16 +86,13 @@ class Stream {
   // Returns the call that a position belongs to, or null if no such call is queued.
   const std::shared_ptr<Call>* call_at(uint64_t position) const;
   uint16_t exponent_at(uint64_t position) const;
-  // Returns the terms of a chunk's check that are the same for all ranks.
-  uint32_t common_terms(const Slot& slot) const;
+  static Phase phase_of(const Slot& slot);
 
   channel::Channel channel_;
   channel::Geometry geometry_;
   ThreadTime time_;
   int doorbell_;
-  uint32_t own_rank_term_;   // this rank's term of the check
-  uint32_t all_rank_terms_;  // the sum of these terms over all ranks
-  CountedRanks counted_ranks_;
+  const Check& check_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> next_phases_;         // slots whose chunks have another phase
   std::deque<std::shared_ptr<Call>> calls_;   // unfinished calls, in stream order

@@ -93,6 +93,7 @@ def assignment(data: atheris.FuzzedDataProvider, announcements: list[pb.RankAnno
         values_per_packet=4,
         switch_address="127.0.0.1",
         switch_udp_port=9,
+        check_key=bytes(16),
         on_failure=data.ConsumeIntInRange(0, 2),
     )
     if announcements and data.ConsumeBool():

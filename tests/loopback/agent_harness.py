@@ -46,6 +46,7 @@ class RunningAgent:
             "values_per_packet": VALUES,
             "switch_address": "127.0.0.1",
             "switch_udp_port": self.switch_udp_port,
+            "check_key": bytes(16),
         }
         return pb.Assignment(**{**fields, **changes})
 

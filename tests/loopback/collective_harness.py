@@ -6,6 +6,7 @@ Only the controller is missing: the harness takes its part.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -125,6 +126,7 @@ class Fabric:
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
+        check_key = os.urandom(16)
         listeners: dict[tuple[int, int], list[int]] = {}  # one copy of a result to each place: to its first rank
         for agent in self.agents[:world_size]:
             assignment = pb.Assignment(
@@ -143,6 +145,7 @@ class Fabric:
                 owned_results=self.owned_results,
                 formats=self.formats,
                 priority=priority,
+                check_key=check_key,
             )
             ready = self.wait(agent.jobs.open(assignment))
             for endpoint in ready.endpoints:

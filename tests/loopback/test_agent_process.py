@@ -85,6 +85,7 @@ async def test_from_start_to_sigterm(tmp_path: Path) -> None:
                 values_per_packet=64,
                 switch_address="127.0.0.1",
                 switch_udp_port=9,
+                check_key=bytes(16),
             )
         )
         await controller.next("assignment_ready")

@@ -34,6 +34,7 @@ def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
             switch_address=ADDRESS,
             switch_udp_port=switch.getsockname()[1],
             secret=SECRET,
+            check_key=bytes(16),
         )
         fabric.wait(fabric.jobs.open(assignment))
         fabric.call(fabric.jobs.activate, pb.Activation(job=1, epoch=1))

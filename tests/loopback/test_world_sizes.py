@@ -30,7 +30,7 @@ def test_a_rank_knows_the_size_of_its_world(engine: Engine, world_size: int) -> 
     handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 63, 1, world_size, 0, SLOTS, VALUES)
     descriptors = engine.open_channel(handle)
     try:
-        native = _native.Communicator(*descriptors)
+        native = _native.Communicator(bytes(16), *descriptors)
         assert (native.rank, native.world_size) == (63, world_size)
         native.close()
     finally:

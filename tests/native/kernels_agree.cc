@@ -41,6 +41,13 @@ std::mt19937 generator(1);  // NOLINT: the same run each time
 
 uint32_t random32() { return static_cast<uint32_t>(generator()); }
 
+kernels::Weights random_weights() {
+  kernels::Weights weights;
+  for (int32_t& weight : weights.of) weight = static_cast<int32_t>(random32());
+  return weights;
+}
+const kernels::Weights kWeights = random_weights();
+
 [[noreturn]] void fail(const char* what, kernels::Instructions instructions, size_t where) {
   std::printf("%s with %s differs from the portable one at %zu\n", what, kNames[static_cast<size_t>(instructions)],
               where);
@@ -59,7 +66,7 @@ void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, c
   fail(what, instructions, static_cast<size_t>(differs - found_bytes) / sizeof(T));
 }
 
-void expect_equal(uint32_t found, uint32_t expected, const char* what, kernels::Instructions instructions) {
+void expect_equal(uint64_t found, uint64_t expected, const char* what, kernels::Instructions instructions) {
   if (found != expected) fail(what, instructions, 0);
 }
 
@@ -69,7 +76,7 @@ void compare(kernels::Instructions instructions, const char* what, size_t size, 
   std::vector<T> expected(size);
   std::vector<T> found(size);
   kernels::use_instructions(kernels::Instructions::portable);
-  const uint32_t of_portable = act(expected.data());
+  const uint64_t of_portable = act(expected.data());
   kernels::use_instructions(instructions);
   expect_equal(act(found.data()), of_portable, what, instructions);
   expect_equal(found, expected, what, instructions);
@@ -103,7 +110,7 @@ void compare_values(kernels::Instructions instructions, size_t count) {
     for (const bool finer : {false, true}) {  // finer: as if another rank had larger values
       const int shift = 31 - headroom - (exponent - 126) - (finer ? static_cast<int>(random32() % 40) : 0);
       compare<uint8_t>(instructions, "quantize", 4 * count,
-                       [&](uint8_t* words) { return kernels::quantize(values.data(), count, shift, words); });
+                       [&](uint8_t* words) { return kernels::quantize(kWeights, values.data(), count, shift, words); });
     }
   }
   std::vector<uint8_t> words(4 * count);
@@ -113,8 +120,9 @@ void compare_values(kernels::Instructions instructions, size_t count) {
       std::memcpy(words.data() + 4 * i, &word, sizeof word);
     }
     for (const float divisor : {1.0F, 3.0F, 61.0F, 64.0F, 65.0F, 1000.0F, 2047.0F, 2049.0F, 4095.0F, 4096.0F}) {
-      compare<Value>(instructions, "dequantize", count,
-                     [&](Value* out) { return kernels::dequantize(words.data(), count, shift, divisor, out); });
+      compare<Value>(instructions, "dequantize", count, [&](Value* out) {
+        return kernels::dequantize(kWeights, words.data(), count, shift, divisor, out);
+      });
     }
   }
 }
@@ -123,11 +131,12 @@ void compare_words(kernels::Instructions instructions, size_t count) {
   std::vector<uint8_t> words(4 * count);
   for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
   compare<uint8_t>(instructions, "pack", 4 * count,
-                   [&](uint8_t* out) { return kernels::pack(words.data(), count, out); });
+                   [&](uint8_t* out) { return kernels::pack(kWeights, words.data(), count, out); });
   compare<uint8_t>(instructions, "unpack", 4 * count,
-                   [&](uint8_t* out) { return kernels::unpack(words.data(), count, out); });
+                   [&](uint8_t* out) { return kernels::unpack(kWeights, words.data(), count, out); });
   const size_t first = random32() % (kMost - count + 1);
-  compare<uint8_t>(instructions, "weigh", 0, [&](uint8_t*) { return kernels::weigh(words.data(), first, count); });
+  compare<uint8_t>(instructions, "weigh", 0,
+                   [&](uint8_t*) { return kernels::weigh(kWeights, words.data(), first, count); });
 }
 
 kernels::Rounding random_rounding() {
@@ -153,7 +162,7 @@ void compare_float_lanes(kernels::Instructions instructions, size_t count) {
         const kernels::Rounding rounding = random_rounding();
         const int shift = 126 - std::min(254, exponent + larger);
         compare<uint8_t>(instructions, "quantize_lanes", bytes, [&](uint8_t* words) {
-          return kernels::quantize_lanes(values.data(), count, bits, shift, levels, rounding, words);
+          return kernels::quantize_lanes(kWeights, values.data(), count, bits, shift, levels, rounding, words);
         });
       }
       std::vector<uint8_t> words(bytes);
@@ -161,7 +170,7 @@ void compare_float_lanes(kernels::Instructions instructions, size_t count) {
       for (const int scaled_by : {0, 1, 14, 100, 126, 140, 253, 254}) {
         for (const int32_t divisor : {levels, static_cast<int32_t>(ranks) * levels}) {
           compare<Value>(instructions, "dequantize_lanes", count, [&](Value* out) {
-            return kernels::dequantize_lanes(words.data(), count, bits, 126 - scaled_by, divisor, out);
+            return kernels::dequantize_lanes(kWeights, words.data(), count, bits, 126 - scaled_by, divisor, out);
           });
         }
       }
@@ -181,14 +190,14 @@ void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
     }
     const size_t bytes = 4 * kernels::words_for(count, bits);
     compare<uint8_t>(instructions, "pack_lanes", bytes,
-                     [&](uint8_t* words) { return kernels::pack_lanes(values.data(), count, bits, words); });
+                     [&](uint8_t* words) { return kernels::pack_lanes(kWeights, values.data(), count, bits, words); });
     std::vector<uint8_t> words(bytes);
     for (uint8_t& byte : words) {  // with bytes that are 0, for false
       const uint32_t random = random32();
       byte = static_cast<uint8_t>(random & (random >> 8));
     }
     compare<Integer>(instructions, "unpack_lanes", count,
-                     [&](Integer* out) { return kernels::unpack_lanes(words.data(), count, bits, out); });
+                     [&](Integer* out) { return kernels::unpack_lanes(kWeights, words.data(), count, bits, out); });
   }
 }
 
@@ -220,7 +229,7 @@ void compare_expansion(kernels::Instructions instructions, size_t count) {
   for (const wire::Format format : {wire::Format::natural8, wire::Format::dynamic8}) {
     compare<uint8_t>(instructions, "expand_codes", 1 + 4 * count, [&](uint8_t* words) {
       kernels::expand_codes(codes.data() + 1, count, format, words + 1);
-      return kernels::weigh_codes(codes.data() + 1, count, format);
+      return kernels::weigh_codes(kWeights, codes.data() + 1, count, format);
     });
   }
 }
@@ -342,7 +351,7 @@ void compare_limbs(kernels::Instructions instructions, size_t count) {
   for (const int limb_bits : {20, 22, 25, 26, 30, 31, 32}) {
     for (int limb = 0; limb * limb_bits < 64; ++limb) {
       compare<uint8_t>(instructions, "pack_limb", 4 * count, [&](uint8_t* words) {
-        return kernels::pack_limb(values.data(), count, limb * limb_bits, limb_bits, words);
+        return kernels::pack_limb(kWeights, values.data(), count, limb * limb_bits, limb_bits, words);
       });
     }
     std::vector<uint32_t> lower(2 * count);
@@ -351,7 +360,7 @@ void compare_limbs(kernels::Instructions instructions, size_t count) {
     for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
     for (int lower_limbs = 0; lower_limbs <= 2; ++lower_limbs) {
       compare<int64_t>(instructions, "join_limbs", count, [&](int64_t* out) {
-        return kernels::join_limbs(words.data(), count, lower.data(), lower_limbs, limb_bits, out);
+        return kernels::join_limbs(kWeights, words.data(), count, lower.data(), lower_limbs, limb_bits, out);
       });
     }
   }

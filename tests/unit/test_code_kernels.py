@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from test_lane_kernels import exponent_of, raw, thresholds
+from weighed_sums import weighed_sum
 
 from switchml._native import kernels
 from switchml._native.kernels import Type
 from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import DYNAMIC8_UNIT_BITS, Format
-from switchml.dataplane.wire import check_of
 
 Codes = npt.NDArray[np.uint8]
 Counter = tuple[int, int, int, int]
@@ -46,7 +46,7 @@ def test_words_and_check_are_those_of_the_table(number: Format) -> None:
     weighed = kernels.expand_codes(codes, number, words)
     table = integers_of_codes(number)
     np.testing.assert_array_equal(words.view(">u4"), [value % 2**32 for value in table])
-    assert weighed == check_of(tuple(table), 0, 0, 0)
+    assert weighed == weighed_sum(tuple(table))
 
 
 def test_dynamic_numbers_are_those_of_the_tree() -> None:

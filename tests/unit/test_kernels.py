@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from weighed_sums import weighed_sum
 
 from switchml._native import kernels
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
-from switchml.dataplane.wire import check_of
 
 Type = kernels.Type
 
@@ -135,7 +135,7 @@ def test_quantize_rounds_to_nearest_even_and_weighs(values: npt.NDArray[np.float
     expected = np.rint(np.ldexp(values.astype(np.float64), shift))
     assert np.abs(expected).max(initial=0) <= 2.0 ** (31 - headroom)
     np.testing.assert_array_equal(big_endian(words), expected.astype(np.int32))
-    assert weighed == check_of(tuple(expected.astype(np.int64).tolist()), 0, 0, 0)
+    assert weighed == weighed_sum(tuple(expected.astype(np.int64).tolist()))
 
 
 @examples
@@ -160,7 +160,7 @@ def test_dequantize_rounds_once(values: npt.NDArray[np.int32], shift: int, divis
         # The float64 quotient is as near to the exact one as in the test of halves below.
         expected = (np.ldexp(values.astype(np.float64), -shift) / divisor).astype(np.float32)
     np.testing.assert_array_equal(result, expected)
-    assert weighed == check_of(tuple(values.tolist()), 0, 0, 0)
+    assert weighed == weighed_sum(tuple(values.tolist()))
 
 
 @pytest.mark.parametrize("type_", [Type.FLOAT32, Type.FLOAT16, Type.BFLOAT16])
@@ -177,7 +177,7 @@ def test_zeros_are_positive_zeros_and_no_word_is_taken_for_one(type_: Type, shif
             for word in (1 << 30, 1 << 22, -(1 << 30)):  # one that is not 0 in its first byte, one that is
                 integers[place] = word
                 weighed = kernels.dequantize(type_, wire_words(integers), shift, 1, raw(result))
-                assert weighed == check_of(tuple(integers.tolist()), 0, 0, 0)
+                assert weighed == weighed_sum(tuple(integers.tolist()))
                 assert np.flatnonzero(result).tolist() == [place]
             integers[place] = 0
 
@@ -211,7 +211,7 @@ def test_halves_are_the_exact_quotient_rounded_once(
     expected = halves_nearest(type_, np.ldexp(values.astype(np.float64), -shift) / divisor)
     np.testing.assert_array_equal(result & 0x7FFF, expected & 0x7FFF)
     assert np.all((result >> 15 == expected >> 15) | (values == 0))
-    assert weighed == check_of(tuple(values.tolist()), 0, 0, 0)
+    assert weighed == weighed_sum(tuple(values.tolist()))
 
 
 @pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
@@ -295,7 +295,7 @@ def test_narrowing_anything(type_: Type, values: npt.NDArray[np.float32]) -> Non
 @given(integers)
 def test_integers_travel_unchanged(values: npt.NDArray[np.int32]) -> None:
     words = unset_words(len(values))
-    check = check_of(tuple(values.tolist()), 0, 0, 0)
+    check = weighed_sum(tuple(values.tolist()))
     assert kernels.pack(raw(values), words) == check
     np.testing.assert_array_equal(big_endian(words), values)
     back = np.empty_like(values)
@@ -307,7 +307,7 @@ def test_integers_travel_unchanged(values: npt.NDArray[np.int32]) -> None:
 @given(integers, st.integers(0, PROTOCOL_MAX_VALUES))
 def test_words_weigh_what_their_places_do(values: npt.NDArray[np.int32], first: int) -> None:
     first = min(first, PROTOCOL_MAX_VALUES - len(values))
-    assert kernels.weigh(wire_words(values), first) == check_of((0,) * first + tuple(values.tolist()), 0, 0, 0)
+    assert kernels.weigh(wire_words(values), first) == weighed_sum((0,) * first + tuple(values.tolist()))
 
 
 def test_every_single_bit_flip_changes_the_weighed_sum() -> None:

@@ -55,7 +55,7 @@ class Agent:
 
 
 def membership_over(native: Native) -> Membership:
-    attachment = Attachment(1, "job", 1, 0, 2)
+    attachment = Attachment(1, "job", 1, 0, 2, bytes(16))
     return Membership(cast(AgentConnection, Agent()), attachment, cast(_native.Communicator, native))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
@@ -156,7 +157,8 @@ def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]]
 
     def contribution(rank: int, phase: int) -> Packet:
         values = tuple(((rank + 1) * 0x1234567 + phase * 0x9E3779B1 + lane) & WORD for lane in range(CHIP.values))
-        return Packet(3, rank, 8 | phase & 1, phase, epoch, values, len(values), 100 + rank).with_check()
+        packet = Packet(3, rank, 8 | phase & 1, phase, epoch, values, len(values), 100 + rank)
+        return replace(packet, check=zlib.crc32(packet.pack()))
 
     def deliver() -> None:
         for port, frame in CHIP.out:

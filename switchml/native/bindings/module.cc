@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -37,19 +38,30 @@ using switchml::client::Communicator;
 using switchml::client::Division;
 using switchml::client::Form;
 using switchml::client::Lockstep;
+using switchml::client::SipKey;
 using switchml::wire::Format;
 
 namespace {
 
 constexpr double kSignalCheckSeconds = 0.1;
 
+SipKey key_of(const nb::bytes& bytes) {
+  SipKey key;
+  if (bytes.size() != sizeof key) {
+    throw std::invalid_argument("the key of the check has " + std::to_string(sizeof key) + " bytes, not " +
+                                std::to_string(bytes.size()));
+  }
+  std::memcpy(key.data(), bytes.c_str(), sizeof key);
+  return key;
+}
+
 // The Python object of a communicator. Its threads exist only in the process that made it, so a forked child can
 // neither use nor destroy it: in the child every use throws std::logic_error, and the copy of its memory is never
 // released.
 class OwnedByProcess {
  public:
-  OwnedByProcess(int memory_fd, int doorbell_fd, int results_fd)
-      : process_(getpid()), communicator_(new Communicator(memory_fd, doorbell_fd, results_fd)) {}
+  OwnedByProcess(const nb::bytes& check_key, int memory_fd, int doorbell_fd, int results_fd)
+      : process_(getpid()), communicator_(new Communicator(memory_fd, doorbell_fd, results_fd, key_of(check_key))) {}
   ~OwnedByProcess() {
     if (process_ == getpid()) {
       delete communicator_;
@@ -343,9 +355,10 @@ NB_MODULE(_native, module) {
   nb::class_<OwnedByProcess>(
       module, "Communicator",
       "One rank's end of the memory that it shares with its agent, and the thread that works on it.")
-      .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
-           "Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the "
-           "rank's.")
+      .def(nb::init<const nb::bytes&, int, int, int>(), nb::arg("check_key"), nb::arg("memory_fd"),
+           nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
+           "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` "
+           "is\nthe memory of the job's results where the switch shares the rank's.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
            nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,

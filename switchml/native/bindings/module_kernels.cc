@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
@@ -27,6 +28,18 @@ namespace {
 
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// An epoch draws its weights; these are as irregular.
+constexpr kernels::Weights weights_of_tests() {
+  kernels::Weights weights;
+  uint32_t state = 1;
+  for (int32_t& weight : weights.of) {
+    state = state * 1664525 + 1013904223;
+    weight = static_cast<int32_t>(state ^ state >> 15);
+  }
+  return weights;
+}
+constexpr kernels::Weights kWeights = weights_of_tests();
 
 enum class Type : uint8_t { float32, float16, bfloat16, int32, int16, int8, uint8, boolean, int64 };
 
@@ -94,16 +107,17 @@ uint16_t block_exponent(Type type, const ConstBytes& values) {
   });
 }
 
-uint32_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words) {
-  const size_t count = block_size(type, values, words);
-  return with_type(
-      type, [&](auto value) { return kernels::quantize(as<decltype(value)>(values), count, shift, words.data()); });
-}
-
-uint32_t dequantize(Type type, const ConstBytes& words, int shift, float divisor, const Bytes& values) {
+uint64_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words) {
   const size_t count = block_size(type, values, words);
   return with_type(type, [&](auto value) {
-    return kernels::dequantize(words.data(), count, shift, divisor, as<decltype(value)>(values));
+    return kernels::quantize(kWeights, as<decltype(value)>(values), count, shift, words.data());
+  });
+}
+
+uint64_t dequantize(Type type, const ConstBytes& words, int shift, float divisor, const Bytes& values) {
+  const size_t count = block_size(type, values, words);
+  return with_type(type, [&](auto value) {
+    return kernels::dequantize(kWeights, words.data(), count, shift, divisor, as<decltype(value)>(values));
   });
 }
 
@@ -177,34 +191,35 @@ kernels::Rounding rounding_of(const Counter& counter) {
   return {kernels::key_of_call(seed, call, rank), element};
 }
 
-uint32_t quantize_lanes(Type type, const ConstBytes& values, int lane_bits, int shift, int32_t levels,
+uint64_t quantize_lanes(Type type, const ConstBytes& values, int lane_bits, int shift, int32_t levels,
                         const Bytes& words, const Counter& counter) {
   const size_t count = lanes_size(type, values, words, lane_bits);
   return with_type(type, [&](auto value) {
-    return kernels::quantize_lanes(as<decltype(value)>(values), count, lane_bits, shift, levels, rounding_of(counter),
-                                   words.data());
+    return kernels::quantize_lanes(kWeights, as<decltype(value)>(values), count, lane_bits, shift, levels,
+                                   rounding_of(counter), words.data());
   });
 }
 
-uint32_t dequantize_lanes(Type type, const ConstBytes& words, int lane_bits, int shift, int32_t divisor,
+uint64_t dequantize_lanes(Type type, const ConstBytes& words, int lane_bits, int shift, int32_t divisor,
                           const Bytes& values) {
   const size_t count = lanes_size(type, values, words, lane_bits);
   return with_type(type, [&](auto value) {
-    return kernels::dequantize_lanes(words.data(), count, lane_bits, shift, divisor, as<decltype(value)>(values));
+    return kernels::dequantize_lanes(kWeights, words.data(), count, lane_bits, shift, divisor,
+                                     as<decltype(value)>(values));
   });
 }
 
-uint32_t pack_lanes(Type type, const ConstBytes& values, int lane_bits, const Bytes& words) {
+uint64_t pack_lanes(Type type, const ConstBytes& values, int lane_bits, const Bytes& words) {
   const size_t count = lanes_size(type, values, words, lane_bits);
   return with_integer(type, [&](auto value) {
-    return kernels::pack_lanes(as<decltype(value)>(values), count, lane_bits, words.data());
+    return kernels::pack_lanes(kWeights, as<decltype(value)>(values), count, lane_bits, words.data());
   });
 }
 
-uint32_t unpack_lanes(Type type, const ConstBytes& words, int lane_bits, const Bytes& values) {
+uint64_t unpack_lanes(Type type, const ConstBytes& words, int lane_bits, const Bytes& values) {
   const size_t count = lanes_size(type, values, words, lane_bits);
   return with_integer(type, [&](auto value) {
-    return kernels::unpack_lanes(words.data(), count, lane_bits, as<decltype(value)>(values));
+    return kernels::unpack_lanes(kWeights, words.data(), count, lane_bits, as<decltype(value)>(values));
   });
 }
 
@@ -251,13 +266,13 @@ void write_codes(Type type, const ConstBytes& values, uint32_t format, int shift
   });
 }
 
-uint32_t expand_codes(const ConstBytes& codes, uint32_t format, const Bytes& words) {
+uint64_t expand_codes(const ConstBytes& codes, uint32_t format, const Bytes& words) {
   const wire::Format of = checked_format(format);
   if (words.size() != 4 * codes.size() || codes.size() > wire::protocol::max_values) {
     throw std::invalid_argument("the arrays do not belong to one block");
   }
   kernels::expand_codes(codes.data(), codes.size(), of, words.data());
-  return kernels::weigh_codes(codes.data(), codes.size(), of);
+  return kernels::weigh_codes(kWeights, codes.data(), codes.size(), of);
 }
 
 void define_codes(nb::module_& module) {
@@ -279,15 +294,15 @@ void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count
     if (kernel == "block_exponent") {
       kernels::block_exponent(part, size);
     } else if (kernel == "quantize") {
-      kernels::quantize(part, size, kShift, of_words, first + 2 * block <= count ? part + block : nullptr);
+      kernels::quantize(kWeights, part, size, kShift, of_words, first + 2 * block <= count ? part + block : nullptr);
     } else if (kernel == "dequantize") {
-      kernels::dequantize(of_words, size, kShift, 1.0F, part);
+      kernels::dequantize(kWeights, of_words, size, kShift, 1.0F, part);
     } else if (kernel == "pack") {
-      kernels::pack(reinterpret_cast<const uint8_t*>(part), size, of_words);
+      kernels::pack(kWeights, reinterpret_cast<const uint8_t*>(part), size, of_words);
     } else if (kernel == "unpack") {
-      kernels::unpack(of_words, size, reinterpret_cast<uint8_t*>(part));
+      kernels::unpack(kWeights, of_words, size, reinterpret_cast<uint8_t*>(part));
     } else if (kernel == "weigh") {
-      kernels::weigh(of_words, 0, size);
+      kernels::weigh(kWeights, of_words, 0, size);
     } else if constexpr (sizeof(Value) == sizeof(uint16_t)) {
       if (kernel == "widen") {
         kernels::widen(part, size, reinterpret_cast<float*>(of_words));
@@ -325,12 +340,12 @@ void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t 
     const size_t size = std::min(elements, count - first);
     uint8_t* of_words = words + 4 * first / kernels::lanes_per_word(kernel.lane_bits);
     if (kernel.function == "dequantize_lanes") {
-      kernels::dequantize_lanes(of_words, size, kernel.lane_bits, 0, kLevels, values + first);
+      kernels::dequantize_lanes(kWeights, of_words, size, kernel.lane_bits, 0, kLevels, values + first);
     } else {
       const bool stochastic = kernel.function == "quantize_lanes stochastic";
       const kernels::Rounding rounding = stochastic ? kernels::Rounding(1, first) : kernels::Rounding();
       const Value* const next = first + 2 * elements <= count ? values + first + elements : nullptr;
-      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, next);
+      kernels::quantize_lanes(kWeights, values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, next);
     }
   }
 }
@@ -343,9 +358,9 @@ void pass_integer_lanes(const LaneKernel& kernel, Integer* values, uint8_t* word
     const size_t size = std::min(elements, count - first);
     uint8_t* of_words = words + 4 * first / kernels::lanes_per_word(kernel.lane_bits);
     if (kernel.function == "pack_lanes") {
-      kernels::pack_lanes(values + first, size, kernel.lane_bits, of_words);
+      kernels::pack_lanes(kWeights, values + first, size, kernel.lane_bits, of_words);
     } else {
-      kernels::unpack_lanes(of_words, size, kernel.lane_bits, values + first);
+      kernels::unpack_lanes(kWeights, of_words, size, kernel.lane_bits, values + first);
     }
   }
 }
@@ -390,10 +405,10 @@ void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size
     if (kernel == "bits_of_largest") {
       kernels::bits_of_largest(values + first, size);
     } else if (kernel == "pack_limb") {
-      kernels::pack_limb(values + first, size, 0, kLimbBits, words + 4 * first);
+      kernels::pack_limb(kWeights, values + first, size, 0, kLimbBits, words + 4 * first);
     } else {
       const int lower_limbs = kernel.back() - '1';
-      kernels::join_limbs(words + 4 * first, size, lower.data(), lower_limbs, kLimbBits, values + first);
+      kernels::join_limbs(kWeights, words + 4 * first, size, lower.data(), lower_limbs, kLimbBits, values + first);
     }
   }
 }
@@ -471,6 +486,9 @@ void define_kernels(nb::module_ module) {
       .value("UINT8", Type::uint8)
       .value("BOOL", Type::boolean)
       .value("INT64", Type::int64);
+  module.def(
+      "weights", [] { return std::vector<int32_t>(kWeights.of.begin(), kWeights.of.end()); },
+      "Return the weights of the weighed sums of a block's words, which most of these functions return.");
   module.def("best_instructions", &kernels::best_instructions);
   module.def("cpu_has", &kernels::cpu_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
@@ -483,13 +501,13 @@ void define_kernels(nb::module_ module) {
   module.def(
       "pack",
       [](const ConstBytes& values, const Bytes& words) {
-        return kernels::pack(values.data(), block_size(Type::int32, values, words), words.data());
+        return kernels::pack(kWeights, values.data(), block_size(Type::int32, values, words), words.data());
       },
       nb::arg("values"), nb::arg("words"));
   module.def(
       "unpack",
       [](const ConstBytes& words, const Bytes& values) {
-        return kernels::unpack(words.data(), block_size(Type::int32, values, words), values.data());
+        return kernels::unpack(kWeights, words.data(), block_size(Type::int32, values, words), values.data());
       },
       nb::arg("words"), nb::arg("values"));
   module.def(
@@ -498,7 +516,7 @@ void define_kernels(nb::module_ module) {
         if (words.size() % 4 != 0 || first + words.size() / 4 > wire::protocol::max_values) {
           throw std::invalid_argument("the words must be within one block");
         }
-        return kernels::weigh(words.data(), first, words.size() / 4);
+        return kernels::weigh(kWeights, words.data(), first, words.size() / 4);
       },
       nb::arg("words"), nb::arg("first") = 0);
   define_lanes(module);

@@ -20,14 +20,14 @@ Arrays arrays_of(uint64_t blocks) {
 
 }  // namespace
 
-channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets) {
-  channel::Geometry of_blocks = of_packets;
+Geometry AgreedBlocks::geometry_of(const Geometry& of_packets) {
+  Geometry of_blocks = of_packets;
   of_blocks.values = kWords;
   return of_blocks;
 }
 
 Agreement::Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
-                     const channel::Geometry& geometry)
+                     const Geometry& geometry)
     : BlockOwners(arrays_of(codec->chunks()), codec->chunks(), geometry),
       make_dense_(std::move(make_dense)),
       geometry_(geometry) {
@@ -50,7 +50,7 @@ SecondPart Agreement::second_part() {
   return {std::make_unique<BlocksOfCall>(std::move(blocks_), geometry_), agreed()};
 }
 
-BlocksOfCall::BlocksOfCall(AgreedBlocks blocks, const channel::Geometry& geometry)
+BlocksOfCall::BlocksOfCall(AgreedBlocks blocks, const Geometry& geometry)
     : Codec(arrays_of(blocks.some.size()), kWordBits, geometry),
       blocks_(std::move(blocks)),
       blocks_of_chunk_(geometry.values / AgreedBlocks::kWords) {
@@ -142,8 +142,8 @@ Contribution BlocksOfCall::encode(const Chunk& chunk, uint8_t* words) const {
   return made;
 }
 
-uint32_t BlocksOfCall::decode(const Chunk& chunk, const uint8_t* words) const {
-  const uint32_t weighed = weigh_from(0, words);
+uint64_t BlocksOfCall::decode(const Chunk& chunk, const uint8_t* words) const {
+  const uint64_t weighed = weigh_from(0, words);
   if (chunk.phase == Chunk::Phase::values) {
     for_each_block(chunk.number, [&](uint64_t block, uint64_t place) {
       prefetch_after(chunk.number, place);

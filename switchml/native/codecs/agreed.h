@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/block_owners.h"
 #include "switchml/native/codecs/codec.h"
 
@@ -23,11 +22,9 @@ struct AgreedBlocks {
   std::vector<uint64_t> some;         // blocks in which any rank has values, those of the same ranks together
 
   // Returns whether packets are so large that they should have several blocks.
-  static bool suit(const channel::Geometry& geometry) {
-    return geometry.values > kWords && geometry.values % kWords == 0;
-  }
+  static bool suit(const Geometry& geometry) { return geometry.values > kWords && geometry.values % kWords == 0; }
   // Returns the geometry for `codec`.
-  static channel::Geometry geometry_of(const channel::Geometry& of_packets);
+  static Geometry geometry_of(const Geometry& of_packets);
 };
 
 // The first part of a call: the ranks that have values in each block.
@@ -36,7 +33,7 @@ class Agreement final : public BlockOwners {
   // `make_dense` makes the second part of a call whose blocks nearly all have values. Preconditions: codec is made with
   // AgreedBlocks::geometry_of(geometry), and suit(geometry).
   Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
-            const channel::Geometry& geometry);
+            const Geometry& geometry);
 
   SecondPart second_part() override;
   Blocks blocks() const override { return {0, 0, blocks_.exponents.size()}; }
@@ -46,7 +43,7 @@ class Agreement final : public BlockOwners {
 
   AgreedBlocks blocks_;
   std::function<std::unique_ptr<Codec>()> make_dense_;
-  channel::Geometry geometry_;
+  Geometry geometry_;
 };
 
 // The second part: chunks of several blocks, which lie anywhere in the call's memory. A chunk has one exponent. A rank
@@ -54,14 +51,15 @@ class Agreement final : public BlockOwners {
 // packet without values shows whether all ranks found that.
 class BlocksOfCall final : public Codec {
  public:
-  BlocksOfCall(AgreedBlocks blocks, const channel::Geometry& geometry);
+  BlocksOfCall(AgreedBlocks blocks, const Geometry& geometry);
 
   uint16_t exponent_of(uint64_t chunk) const override;
   bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
   Blocks blocks() const override { return {own_, blocks_.some.size(), blocks_.exponents.size()}; }
+  bool sums_fit_words() const override { return blocks_.codec->sums_fit_words(); }
   bool is_sparse() const override { return true; }
 
  private:

@@ -28,7 +28,7 @@ struct Largest<kernels::Float16> {
 }  // namespace
 
 template <typename Value>
-BlockFloat<Value>::BlockFloat(const Arrays& arrays, bool average, const channel::Geometry& geometry, uint32_t lane_bits)
+BlockFloat<Value>::BlockFloat(const Arrays& arrays, bool average, const Geometry& geometry, uint32_t lane_bits)
     : BlockCodec(arrays, lane_bits, geometry),
       averages_(average),
       divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
@@ -114,18 +114,18 @@ uint16_t BlockFloat<Value>::exponent_of_finite(const Place& place) const {
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::write_flags(const Place& place, uint8_t* words) const {
+uint64_t BlockFloat<Value>::write_flags(const Place& place, uint8_t* words) const {
   const Value* const own = input_of<Value>(place);
   std::vector<kernels::Boolean> flags(place.count);
   for (size_t i = 0; i < flags.size(); ++i) {
     flags[i].byte = kernels::is_finite(own[i]) ? 0 : 1;
   }
   clear_from(words_of(place), words);
-  return kernels::pack_lanes(flags.data(), flags.size(), static_cast<int>(lane_bits()), words);
+  return kernels::pack_lanes(weights(), flags.data(), flags.size(), static_cast<int>(lane_bits()), words);
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, const Place& place, uint8_t* words) const {
+uint64_t BlockFloat<Value>::write_values(const Chunk& chunk, const Place& place, uint8_t* words) const {
   const Value* const own = input_of<Value>(place);
   clear_from(words_of(place), words);
   if (chunk.named.empty()) {
@@ -147,13 +147,13 @@ const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
-  return kernels::quantize(values, count, shift_of(chunk), words, next_of(chunk), any_order());
+uint64_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
+  return kernels::quantize(weights(), values, count, shift_of(chunk), words, next_of(chunk), any_order());
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, values, any_order());
+uint64_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
+  const uint64_t weighed = kernels::dequantize(weights(), words, count, shift_of(chunk), divisor_, values, any_order());
   keep_finite(chunk, count, values);
   return weighed;
 }
@@ -171,13 +171,13 @@ void BlockFloat<Value>::keep_finite(const Chunk& chunk, uint32_t count, Value* v
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
+uint64_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
   const Place place = place_of(chunk.number);
   auto* const sums = output_of<Value>(place);
   if (chunk.phase != Chunk::Phase::values || sums == nullptr) {
     return weigh_from(0, words);
   }
-  const uint32_t weighed = dequantize(chunk, words, place.count, sums);
+  const uint64_t weighed = dequantize(chunk, words, place.count, sums);
   for (const uint16_t lane : chunk.named) {
     kernels::narrow(std::numeric_limits<float>::quiet_NaN(), sums + lane);
   }
@@ -205,7 +205,7 @@ template <typename Value>
 void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
   const Place place = place_of(chunk->number);
   std::vector<kernels::Boolean> flags(place.count);
-  kernels::unpack_lanes(words, flags.size(), static_cast<int>(lane_bits()), flags.data());
+  kernels::unpack_lanes(weights(), words, flags.size(), static_cast<int>(lane_bits()), flags.data());
   for (size_t i = 0; i < flags.size(); ++i) {
     if (flags[i].byte != 0) {
       chunk->named.push_back(static_cast<uint16_t>(i));

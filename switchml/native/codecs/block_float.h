@@ -1,7 +1,6 @@
 // Sums and averages of floating-point numbers as integers with a common exponent (block floating point).
 #pragma once
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -18,12 +17,12 @@ namespace switchml::client {
 template <typename Value>
 class BlockFloat : public BlockCodec {
  public:
-  BlockFloat(const Arrays& arrays, bool average, const channel::Geometry& geometry, uint32_t lane_bits = kWordBits);
+  BlockFloat(const Arrays& arrays, bool average, const Geometry& geometry, uint32_t lane_bits = kWordBits);
 
   uint16_t exponent_of(uint64_t chunk) const override;
   bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
 
   uint16_t look_at(uint64_t block) override;
@@ -33,8 +32,8 @@ class BlockFloat : public BlockCodec {
 
  protected:
   // Write and read the scaled values of a chunk. Both return the weighed sum of the words in use.
-  virtual uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const;
-  virtual uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const;
+  virtual uint64_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const;
+  virtual uint64_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const;
 
   // The format of scaled values.
   virtual wire::Format format() const { return wire::Format::int32; }
@@ -50,8 +49,8 @@ class BlockFloat : public BlockCodec {
   static bool choose_phase(Chunk* chunk);
   int shift_of(const Chunk& chunk) const;
   uint16_t exponent_of_finite(const Place& place) const;
-  uint32_t write_flags(const Place& place, uint8_t* words) const;
-  uint32_t write_values(const Chunk& chunk, const Place& place, uint8_t* words) const;
+  uint64_t write_flags(const Place& place, uint8_t* words) const;
+  uint64_t write_values(const Chunk& chunk, const Place& place, uint8_t* words) const;
 
   bool averages_;
   float divisor_;

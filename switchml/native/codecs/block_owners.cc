@@ -19,7 +19,7 @@ static_assert((1 << BlockOwners::kRanksWithBit) - 1 <= kernels::largest_lane(16)
 
 }  // namespace
 
-BlockOwners::BlockOwners(const Arrays& words, uint64_t blocks, const channel::Geometry& geometry)
+BlockOwners::BlockOwners(const Arrays& words, uint64_t blocks, const Geometry& geometry)
     : Codec(words, kWordBits, geometry),
       knows_ranks_(geometry.world_size <= kRanksWithBit),
       lane_bits_(lane_bits_for(geometry.world_size)),

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "native/channel/channel.h"
 #include "native/wire/wire.h"
 #include "switchml/native/codecs/codec.h"
 
@@ -20,13 +19,13 @@ class BlockOwners : public Codec {
   uint64_t positions() const override { return sums_->positions(); }
   bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override { return sums_->encode(chunk, words); }
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override { return sums_->decode(chunk, words); }
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override { return sums_->decode(chunk, words); }
   bool has_second_part() const override { return true; }
   bool is_sparse() const override { return true; }
 
  protected:
   // `words` are those of the call. Asks about the blocks 0 to `blocks` - 1.
-  BlockOwners(const Arrays& words, uint64_t blocks, const channel::Geometry& geometry);
+  BlockOwners(const Arrays& words, uint64_t blocks, const Geometry& geometry);
 
   // Returns whether this rank has values in a block.
   virtual bool has_values(uint64_t block) = 0;

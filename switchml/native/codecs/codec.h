@@ -57,7 +57,7 @@ struct Contribution {
   Scale scale = Scale::none;
   bool tells_next = true;        // the header's exponent is that of the next chunk in the slot, not of this one
   uint16_t exponent = 0;         // of this rank's chunk, if the header is to tell that
-  uint32_t weighed = 0;          // the sum of weight_i * word_i
+  uint64_t weighed = 0;          // sum of the words (native/kernels/weights.h)
   std::optional<uint32_t> next;  // in a sparse call, the block that the header names
   // The only rank that reads the words of the RESULT; none if all do. The words may be missing in what others get.
   std::optional<uint32_t> reader;
@@ -113,12 +113,13 @@ class Codec {
   static constexpr uint32_t kWordBits = 32;
 
   // An element takes `lane_bits` bits of the words of a packet.
-  Codec(const Arrays& arrays, uint32_t lane_bits, const channel::Geometry& geometry)
+  Codec(const Arrays& arrays, uint32_t lane_bits, const Geometry& geometry)
       : arrays_(arrays),
         layout_(arrays.elements, arrays.division, geometry.values * (kWordBits / lane_bits), geometry),
         chunks_(layout_.chunks()),
         lane_bits_(lane_bits),
-        values_(geometry.values) {}
+        values_(geometry.values),
+        weights_(geometry.weights) {}
   virtual ~Codec() = default;
   Codec(const Codec&) = delete;
   Codec& operator=(const Codec&) = delete;
@@ -148,7 +149,11 @@ class Codec {
   // to the call's memory, if this rank wants the chunk. Returns their weighed sum, from which the caller finds out
   // whether they are correct, for every chunk whose words come: without it, the other terms of the check could not be
   // told from the words'.
-  virtual uint32_t decode(const Chunk& chunk, const uint8_t* words) const = 0;
+  virtual uint64_t decode(const Chunk& chunk, const uint8_t* words) const = 0;
+
+  // Returns whether the sum of a word over all ranks, as a signed integer, always fits the word, so that it does not
+  // wrap around.
+  virtual bool sums_fit_words() const { return true; }
 
   // Chooses what follows a phase whose RESULT, with these words, is correct; null for a RESULT without words.
   virtual Step advance(Chunk* /*chunk*/, const uint8_t* /*words*/) { return Step::end; }
@@ -169,6 +174,7 @@ class Codec {
   static constexpr uint32_t kWordBytes = sizeof(uint32_t);
 
   uint32_t values() const { return values_; }
+  const kernels::Weights& weights() const { return *weights_; }
   uint32_t lane_bits() const { return lane_bits_; }
   const Layout& layout() const { return layout_; }
   Place place_of(uint64_t chunk) const { return layout_.place_of(chunk); }
@@ -210,8 +216,8 @@ class Codec {
       std::fill_n(words + first * kWordBytes, (values_ - first) * kWordBytes, uint8_t{0});
     }
   }
-  uint32_t weigh_from(uint32_t first, const uint8_t* words) const {
-    return kernels::weigh(words + first * kWordBytes, first, values_ - first);
+  uint64_t weigh_from(uint32_t first, const uint8_t* words) const {
+    return kernels::weigh(weights(), words + first * kWordBytes, first, values_ - first);
   }
 
   NonFinite non_finite_;
@@ -227,6 +233,7 @@ class Codec {
   uint64_t chunks_;
   uint32_t lane_bits_;
   uint32_t values_;
+  const kernels::Weights* weights_;
 };
 
 // A codec whose chunks can be the blocks of a sparse call: it needs the phase `values` for each, after the phase

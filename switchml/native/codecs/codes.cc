@@ -31,10 +31,10 @@ int unit_bits_of(wire::Format format, uint32_t world_size) {
 }  // namespace
 
 template <typename Value>
-CodedFloat<Value>::CodedFloat(const Arrays& arrays, bool average, const Lanes& lanes, const channel::Geometry& geometry)
+CodedFloat<Value>::CodedFloat(const Arrays& arrays, bool average, const Lanes& lanes, const Geometry& geometry)
     : BlockFloat<Value>(arrays, average, geometry),
       format_(lanes.format),
-      expands_(geometry.results_apart == channel::Geometry::kInPlace),
+      expands_(geometry.results_apart == Geometry::kInPlace),
       unit_bits_(unit_bits_of(lanes.format, geometry.world_size)),
       key_(kernels::key_of_call(lanes.seed, lanes.sequence, geometry.rank)) {}
 
@@ -54,21 +54,21 @@ void CodedFloat<Value>::write_codes(const Chunk& chunk, const Value* values, uin
 }
 
 template <typename Value>
-uint32_t CodedFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
+uint64_t CodedFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
   if (expands_) {
     std::array<uint8_t, wire::protocol::max_values> codes;
     write_codes(chunk, values, count, codes.data());
     kernels::expand_codes(codes.data(), count, format_, words);
-    return kernels::weigh(words, 0, count);
+    return kernels::weigh(this->weights(), words, 0, count);
   }
   write_codes(chunk, values, count, words);
   std::fill(words + count, words + this->values(), uint8_t{0});
-  return kernels::weigh_codes(words, count, format_);
+  return kernels::weigh_codes(this->weights(), words, count, format_);
 }
 
 template <typename Value>
-uint32_t CodedFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), this->divisor(), values);
+uint64_t CodedFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
+  const uint64_t weighed = kernels::dequantize(this->weights(), words, count, shift_of(chunk), this->divisor(), values);
   this->keep_finite(chunk, count, values);  // the highest power is above the largest number
   return weighed;
 }

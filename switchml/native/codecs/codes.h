@@ -1,7 +1,6 @@
 // Sums and averages of floating-point numbers in codes of one byte, which the switch expands (native/wire/codes.h).
 #pragma once
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/lanes.h"
 
@@ -15,12 +14,12 @@ template <typename Value>
 class CodedFloat final : public BlockFloat<Value> {
  public:
   // Throws std::invalid_argument if the sums of all ranks do not fit a word.
-  CodedFloat(const Arrays& arrays, bool average, const Lanes& lanes, const channel::Geometry& geometry);
+  CodedFloat(const Arrays& arrays, bool average, const Lanes& lanes, const Geometry& geometry);
 
  private:
   wire::Format format() const override { return expands_ ? wire::Format::int32 : format_; }
-  uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
-  uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
+  uint64_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
+  uint64_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
 
   int shift_of(const Chunk& chunk) const;
   void write_codes(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* codes) const;

@@ -24,13 +24,13 @@ void divide(float* values, size_t count, float divisor) {
 template <typename Value>
 void write_words(const Value* values, size_t count, uint8_t* words) {
   if constexpr (std::is_same_v<Value, float>) {
-    kernels::pack(bytes_of(values), count, words);
+    kernels::pack(kernels::kNoWeights, bytes_of(values), count, words);
   } else {
     alignas(64) std::array<float, kPart> floats;
     for (size_t first = 0; first < count; first += kPart) {
       const size_t part = std::min(kPart, count - first);
       kernels::widen(values + first, part, floats.data());
-      kernels::pack(bytes_of(floats.data()), part, words + first * sizeof(float));
+      kernels::pack(kernels::kNoWeights, bytes_of(floats.data()), part, words + first * sizeof(float));
     }
   }
 }
@@ -40,7 +40,7 @@ void read_words(const uint8_t* words, size_t count, float divisor, Value* values
   alignas(64) std::array<float, kPart> floats;
   for (size_t first = 0; first < count; first += kPart) {
     const size_t part = std::min(kPart, count - first);
-    kernels::unpack(words + first * sizeof(float), part, bytes_of(floats.data()));
+    kernels::unpack(kernels::kNoWeights, words + first * sizeof(float), part, bytes_of(floats.data()));
     divide(floats.data(), part, divisor);
     if constexpr (std::is_same_v<Value, float>) {
       std::copy_n(floats.data(), part, values + first);
@@ -53,7 +53,7 @@ void read_words(const uint8_t* words, size_t count, float divisor, Value* values
 }  // namespace
 
 template <typename Value>
-FloatWords<Value>::FloatWords(const Arrays& arrays, bool average, const channel::Geometry& geometry)
+FloatWords<Value>::FloatWords(const Arrays& arrays, bool average, const Geometry& geometry)
     : Codec(arrays, kWordBits, geometry), divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F) {}
 
 template <typename Value>
@@ -70,7 +70,7 @@ Contribution FloatWords<Value>::encode(const Chunk& chunk, uint8_t* words) const
 }
 
 template <typename Value>
-uint32_t FloatWords<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
+uint64_t FloatWords<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
   const Place place = place_of(chunk.number);
   auto* const sums = output_of<Value>(place);
   if (sums == nullptr) {
@@ -78,7 +78,7 @@ uint32_t FloatWords<Value>::decode(const Chunk& chunk, const uint8_t* words) con
   }
   if constexpr (std::is_same_v<Value, float>) {
     if (divisor_ == 1.0F) {
-      kernels::unpack(words, place.count, bytes_of(sums));
+      kernels::unpack(kernels::kNoWeights, words, place.count, bytes_of(sums));
       return 0;
     }
   }

@@ -1,7 +1,6 @@
 // Sums and averages of floating-point numbers that the switch adds up as floats (native/kernels/floats.h).
 #pragma once
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -14,10 +13,11 @@ namespace switchml::client {
 template <typename Value>
 class FloatWords final : public Codec {
  public:
-  FloatWords(const Arrays& arrays, bool average, const channel::Geometry& geometry);
+  FloatWords(const Arrays& arrays, bool average, const Geometry& geometry);
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  bool sums_fit_words() const override { return false; }
 
  private:
   float divisor_;

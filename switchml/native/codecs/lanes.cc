@@ -10,8 +10,7 @@ constexpr int kExponentOfOne = 126;
 }  // namespace
 
 template <typename Value>
-NarrowFloat<Value>::NarrowFloat(const Arrays& arrays, bool average, const Lanes& lanes,
-                                const channel::Geometry& geometry)
+NarrowFloat<Value>::NarrowFloat(const Arrays& arrays, bool average, const Lanes& lanes, const Geometry& geometry)
     : BlockFloat<Value>(arrays, average, geometry, lanes.bits),
       lanes_(lanes),
       key_(kernels::key_of_call(lanes.seed, lanes.sequence, geometry.rank)),
@@ -19,16 +18,16 @@ NarrowFloat<Value>::NarrowFloat(const Arrays& arrays, bool average, const Lanes&
       divisor_(average ? levels_ * static_cast<int32_t>(geometry.world_size) : levels_) {}
 
 template <typename Value>
-uint32_t NarrowFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
+uint64_t NarrowFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
   const kernels::Rounding rounding =
       lanes_.stochastic ? kernels::Rounding(key_, this->place_of(chunk.number).first) : kernels::Rounding();
-  return kernels::quantize_lanes(values, count, static_cast<int>(lanes_.bits), kExponentOfOne - chunk.scaled_by,
-                                 levels_, rounding, words, this->next_of(chunk));
+  return kernels::quantize_lanes(this->weights(), values, count, static_cast<int>(lanes_.bits),
+                                 kExponentOfOne - chunk.scaled_by, levels_, rounding, words, this->next_of(chunk));
 }
 
 template <typename Value>
-uint32_t NarrowFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  const uint32_t weighed = kernels::dequantize_lanes(words, count, static_cast<int>(lanes_.bits),
+uint64_t NarrowFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
+  const uint64_t weighed = kernels::dequantize_lanes(this->weights(), words, count, static_cast<int>(lanes_.bits),
                                                      kExponentOfOne - chunk.scaled_by, divisor_, values);
   this->keep_finite(chunk, count, values);  // the highest level stands for the power of two above the largest number
   return weighed;
@@ -45,19 +44,20 @@ Contribution NarrowIntegers<Integer>::encode(const Chunk& chunk, uint8_t* words)
   made.count = static_cast<uint16_t>(words_of(place));
   made.expects_words = true;
   made.reader = reader_of(chunk);
-  made.weighed = kernels::pack_lanes(input_of<Integer>(place), place.count, static_cast<int>(lane_bits()), words);
+  made.weighed =
+      kernels::pack_lanes(weights(), input_of<Integer>(place), place.count, static_cast<int>(lane_bits()), words);
   clear_from(made.count, words);
   return made;
 }
 
 template <typename Integer>
-uint32_t NarrowIntegers<Integer>::decode(const Chunk& chunk, const uint8_t* words) const {
+uint64_t NarrowIntegers<Integer>::decode(const Chunk& chunk, const uint8_t* words) const {
   const Place place = place_of(chunk.number);
   auto* const sums = output_of<Integer>(place);
   if (sums == nullptr) {
     return weigh_from(0, words);
   }
-  return kernels::unpack_lanes(words, place.count, static_cast<int>(lane_bits()), sums) +
+  return kernels::unpack_lanes(weights(), words, place.count, static_cast<int>(lane_bits()), sums) +
          weigh_from(words_of(place), words);
 }
 

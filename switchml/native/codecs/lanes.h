@@ -1,7 +1,6 @@
 // Sums in lanes of 16 or 8 bits (native/kernels/lanes.h): floating-point numbers and small integers.
 #pragma once
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/codec.h"
 
@@ -21,11 +20,11 @@ struct Lanes {
 template <typename Value>
 class NarrowFloat final : public BlockFloat<Value> {
  public:
-  NarrowFloat(const Arrays& arrays, bool average, const Lanes& lanes, const channel::Geometry& geometry);
+  NarrowFloat(const Arrays& arrays, bool average, const Lanes& lanes, const Geometry& geometry);
 
  private:
-  uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
-  uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
+  uint64_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
+  uint64_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
 
   Lanes lanes_;
   uint64_t key_;  // of this rank's call, for stochastic rounding
@@ -42,11 +41,11 @@ extern template class NarrowFloat<kernels::BFloat16>;
 template <typename Integer>
 class NarrowIntegers final : public BlockCodec {
  public:
-  NarrowIntegers(const Arrays& arrays, uint32_t lane_bits, const channel::Geometry& geometry)
+  NarrowIntegers(const Arrays& arrays, uint32_t lane_bits, const Geometry& geometry)
       : BlockCodec(arrays, lane_bits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { this->template prefetch_output_of<Integer>(this->place_of(block)); }
 };

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "native/channel/channel.h"
+#include "switchml/native/codecs/geometry.h"
 
 namespace switchml::client {
 
@@ -37,7 +37,7 @@ struct Place {
 class Layout {
  public:
   // Precondition: the number of elements is a multiple of the number of parts.
-  Layout(uint64_t elements, Division division, uint32_t per_chunk, const channel::Geometry& geometry)
+  Layout(uint64_t elements, Division division, uint32_t per_chunk, const Geometry& geometry)
       : parts_(division == Division::whole ? 1 : geometry.world_size),
         rank_(geometry.rank),
         per_chunk_(per_chunk),

@@ -7,7 +7,7 @@ namespace switchml::client {
 // Three limbs make 64 bits: two lower ones, and a word for the highest.
 static_assert(2 * (Codec::kWordBits - bits_for(wire::protocol::max_world)) + Codec::kWordBits >= 64);
 
-LongIntegers::LongIntegers(const Arrays& arrays, const channel::Geometry& geometry)
+LongIntegers::LongIntegers(const Arrays& arrays, const Geometry& geometry)
     : Codec(arrays, kWordBits, geometry), limb_bits_(static_cast<int>(kWordBits) - bits_for(geometry.world_size)) {}
 
 uint16_t LongIntegers::exponent_of(uint64_t chunk) const {
@@ -41,21 +41,21 @@ Contribution LongIntegers::encode(const Chunk& chunk, uint8_t* words) const {
   const uint32_t count = place.count;
   const int limb = limbs_known(chunk, place);
   const bool highest = limb == lower_limbs(chunk);
-  const uint32_t weighed = kernels::pack_limb(input_of<int64_t>(place), count, limb * limb_bits_,
+  const uint64_t weighed = kernels::pack_limb(weights(), input_of<int64_t>(place), count, limb * limb_bits_,
                                               highest ? static_cast<int>(kWordBits) : limb_bits_, words);
   clear_from(count, words);
   const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
   return {static_cast<uint16_t>(count), true, scale, highest, 0, weighed, {}, reader_of(chunk)};
 }
 
-uint32_t LongIntegers::decode(const Chunk& chunk, const uint8_t* words) const {
+uint64_t LongIntegers::decode(const Chunk& chunk, const uint8_t* words) const {
   const Place place = place_of(chunk.number);
   const int known = limbs_known(chunk, place);
   auto* const sums = output_of<int64_t>(place);
   if (known < lower_limbs(chunk) || sums == nullptr) {
     return weigh_from(0, words);
   }
-  return kernels::join_limbs(words, place.count, chunk.limbs.data(), known, limb_bits_, sums) +
+  return kernels::join_limbs(weights(), words, place.count, chunk.limbs.data(), known, limb_bits_, sums) +
          weigh_from(place.count, words);
 }
 
@@ -72,7 +72,7 @@ Step LongIntegers::advance(Chunk* chunk, const uint8_t* words) {
   const size_t known = chunk->limbs.size();
   chunk->limbs.resize(known + count);
   if (words != nullptr) {
-    kernels::unpack(words, count, reinterpret_cast<uint8_t*>(chunk->limbs.data() + known));
+    kernels::unpack(weights(), words, count, reinterpret_cast<uint8_t*>(chunk->limbs.data() + known));
   }
   return Step::next_phase;
 }

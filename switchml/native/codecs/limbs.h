@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -21,13 +20,14 @@ namespace switchml::client {
 // the check of the first phase finds.
 class LongIntegers final : public Codec {
  public:
-  LongIntegers(const Arrays& arrays, const channel::Geometry& geometry);
+  LongIntegers(const Arrays& arrays, const Geometry& geometry);
 
   uint16_t exponent_of(uint64_t chunk) const override;
   bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
+  bool sums_fit_words() const override { return false; }
 
  private:
   static bool choose_phase(Chunk* chunk);

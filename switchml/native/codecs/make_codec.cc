@@ -18,7 +18,7 @@ namespace switchml::client {
 namespace {
 
 template <typename Value>
-std::unique_ptr<BlockCodec> make_float(const Arrays& arrays, bool average, const channel::Geometry& geometry,
+std::unique_ptr<BlockCodec> make_float(const Arrays& arrays, bool average, const Geometry& geometry,
                                        const Lanes& lanes) {
   if (lanes.format != wire::Format::int32) {
     return std::make_unique<CodedFloat<Value>>(arrays, average, lanes, geometry);
@@ -48,7 +48,7 @@ auto with_integer(CallKind kind, Act&& act) {
   }
 }
 
-std::unique_ptr<BlockCodec> make_integers(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry,
+std::unique_ptr<BlockCodec> make_integers(CallKind kind, const Arrays& arrays, const Geometry& geometry,
                                           const Lanes& lanes) {
   if (kind == CallKind::int32_sum && lanes.bits == Codec::kWordBits) {
     return std::make_unique<Integers>(arrays, geometry);
@@ -73,7 +73,7 @@ bool has_floats(CallKind kind) {
 }
 
 // Returns the codec for a sum or an average of values that take a word or less.
-std::unique_ptr<BlockCodec> make_sum(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry,
+std::unique_ptr<BlockCodec> make_sum(CallKind kind, const Arrays& arrays, const Geometry& geometry,
                                      const Lanes& lanes) {
   switch (kind) {
     case CallKind::float32_sum:
@@ -117,7 +117,7 @@ void require_lanes(const Lanes& lanes, uint32_t world_size) {
 }
 
 // Only floating-point numbers have another format than int32, and the blocks of a sparse call have none.
-void require_format(CallKind kind, const Lanes& lanes, Form form, const channel::Geometry& geometry) {
+void require_format(CallKind kind, const Lanes& lanes, Form form, const Geometry& geometry) {
   if (lanes.format == wire::Format::int32) {
     return;
   }
@@ -131,7 +131,7 @@ void require_format(CallKind kind, const Lanes& lanes, Form form, const channel:
 }
 
 // Returns the codec for floating-point numbers that the switch adds up as such.
-std::unique_ptr<Codec> make_float_words(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry) {
+std::unique_ptr<Codec> make_float_words(CallKind kind, const Arrays& arrays, const Geometry& geometry) {
   switch (kind) {
     case CallKind::float16_sum:
     case CallKind::float16_average:
@@ -182,12 +182,12 @@ void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind) {
 }
 
 // A block that no rank sends is written by none, so its sums must be where its values are.
-bool can_be_sparse(const Arrays& arrays, const channel::Geometry& geometry) {
+bool can_be_sparse(const Arrays& arrays, const Geometry& geometry) {
   return geometry.optional_values != 0 && arrays.division == Division::whole && arrays.input == arrays.output;
 }
 
-std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes, Form form) {
+std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes, const Geometry& geometry,
+                                  const Lanes& lanes, Form form) {
   require_division(kind, arrays, geometry.world_size);
   require_lanes(lanes, geometry.world_size);
   require_format(kind, lanes, form, geometry);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 #include "switchml/native/codecs/lanes.h"
 
@@ -44,8 +43,8 @@ enum class Form : uint8_t { dense, sparse, automatic };
 // call has the same result; in large packets (agreed.h), floats may differ from it in their last bits. It is sparse if
 // its ranks may send no values, its elements are not of 64 bits and are replaced by their sums, and its blocks can be
 // named. Throws std::invalid_argument if the kind cannot have parts like those of `arrays`, or no such lanes.
-std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes = {}, Form form = Form::dense);
+std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes, const Geometry& geometry,
+                                  const Lanes& lanes = {}, Form form = Form::dense);
 
 // Returns whether the magnitude of every one of `elements` integers at `memory` is at most `bound`. Throws
 // std::invalid_argument if the kind is not a sum of integers.

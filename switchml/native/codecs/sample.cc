@@ -23,7 +23,7 @@ bool Sample::suits(uint64_t blocks) { return blocks >= kBlocksOfCall; }
 
 Sample::Sample(std::unique_ptr<BlockCodec> blocks, double largest_share,
                std::function<std::unique_ptr<Codec>(std::unique_ptr<BlockCodec>)> make_sparse,
-               std::function<std::unique_ptr<Codec>()> make_dense, const channel::Geometry& geometry)
+               std::function<std::unique_ptr<Codec>()> make_dense, const Geometry& geometry)
     : BlockOwners(words_of_call(*blocks), kBlocks, geometry),
       blocks_(std::move(blocks)),
       largest_share_(largest_share),

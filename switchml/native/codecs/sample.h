@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/block_owners.h"
 
 namespace switchml::client {
@@ -20,7 +19,7 @@ class Sample final : public BlockOwners {
   // of the blocks of the sample have values. Precondition: suits(blocks->chunks()).
   Sample(std::unique_ptr<BlockCodec> blocks, double largest_share,
          std::function<std::unique_ptr<Codec>(std::unique_ptr<BlockCodec>)> make_sparse,
-         std::function<std::unique_ptr<Codec>()> make_dense, const channel::Geometry& geometry);
+         std::function<std::unique_ptr<Codec>()> make_dense, const Geometry& geometry);
 
   SecondPart second_part() override;
   Blocks blocks() const override { return {0, 0, blocks_->chunks()}; }

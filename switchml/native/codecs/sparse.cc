@@ -20,17 +20,15 @@ Arrays words_of_all(const Codec& blocks) {
   return words;
 }
 
-uint64_t columns_for(uint64_t blocks, const channel::Geometry& geometry) {
-  return std::min<uint64_t>(blocks, geometry.slots);
-}
+uint64_t columns_for(uint64_t blocks, const Geometry& geometry) { return std::min<uint64_t>(blocks, geometry.slots); }
 
 }  // namespace
 
-bool Sparse::can_name(uint64_t blocks, const channel::Geometry& geometry) {
+bool Sparse::can_name(uint64_t blocks, const Geometry& geometry) {
   return blocks <= kOrdinals * columns_for(blocks, geometry);
 }
 
-Sparse::Sparse(std::unique_ptr<BlockCodec> blocks, const channel::Geometry& geometry)
+Sparse::Sparse(std::unique_ptr<BlockCodec> blocks, const Geometry& geometry)
     : Codec(words_of_all(*blocks), kWordBits, geometry),
       blocks_(std::move(blocks)),
       columns_(columns_for(chunks(), geometry)),
@@ -79,7 +77,7 @@ Contribution Sparse::encode(const Chunk& chunk, uint8_t* words) const {
   return made;
 }
 
-uint32_t Sparse::decode(const Chunk& chunk, const uint8_t* words) const { return blocks_->decode(chunk, words); }
+uint64_t Sparse::decode(const Chunk& chunk, const uint8_t* words) const { return blocks_->decode(chunk, words); }
 
 bool Sparse::is_block(uint64_t column, uint32_t next) const {
   const uint32_t exponent = exponent_of_next(next);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -36,18 +35,20 @@ class Sparse final : public Codec {
   static constexpr double kLargestShare = 0.75;  // with values at some rank; with more, a dense call is as fast
 
   // Returns whether the header's field can hold the ordinals of a call with this number of blocks.
-  static bool can_name(uint64_t blocks, const channel::Geometry& geometry);
+  static bool can_name(uint64_t blocks, const Geometry& geometry);
 
   // Precondition: can_name(blocks->chunks(), geometry).
-  Sparse(std::unique_ptr<BlockCodec> blocks, const channel::Geometry& geometry);
+  Sparse(std::unique_ptr<BlockCodec> blocks, const Geometry& geometry);
 
   uint64_t positions() const override { return columns_; }
   bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
   Blocks blocks() const override { return {sent_, received_, chunks()}; }
   bool is_sparse() const override { return true; }
+  // False, because of the check of a RESULT: with carries and two counts of ranks, it would tell too little.
+  bool sums_fit_words() const override { return false; }
 
  private:
   // Returns the next block of a column in which this rank has values, from `ordinal` on. Does not look at blocks from

@@ -1,7 +1,6 @@
 // The codecs without an exponent, which need one phase for each chunk.
 #pragma once
 
-#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -9,19 +8,21 @@ namespace switchml::client {
 // A call without values: one empty packet.
 class NoValues final : public Codec {
  public:
-  explicit NoValues(const channel::Geometry& geometry) : Codec({}, kWordBits, geometry) {}
+  explicit NoValues(const Geometry& geometry) : Codec({}, kWordBits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  bool sums_fit_words() const override { return false; }
 };
 
 // int32: sums modulo 2^32.
 class Integers final : public BlockCodec {
  public:
-  Integers(const Arrays& arrays, const channel::Geometry& geometry) : BlockCodec(arrays, kWordBits, geometry) {}
+  Integers(const Arrays& arrays, const Geometry& geometry) : BlockCodec(arrays, kWordBits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  bool sums_fit_words() const override { return false; }
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { prefetch_output_of<int32_t>(place_of(block)); }
 };
@@ -30,13 +31,13 @@ class Integers final : public BlockCodec {
 // to a call of one part. All other ranks send packets without values, or zeros where the switch cannot do without.
 class Bytes final : public Codec {
  public:
-  Bytes(const Arrays& arrays, bool contributes, const channel::Geometry& geometry)
+  Bytes(const Arrays& arrays, bool contributes, const Geometry& geometry)
       : Codec(arrays, kByteBits, geometry),
         contributes_(contributes),
         optional_values_(geometry.optional_values != 0) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
-  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
 
  private:
   static constexpr uint32_t kByteBits = 8;

@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <random>
 
+#include "native/wire/constants.h"
+
 namespace switchml::client {
 namespace {
 
-constexpr uint32_t kNamed = wire::check::block_factor;
-constexpr uint32_t kScaled = wire::check::largest_factor;
+constexpr uint32_t kNamed = 0xD3A2646D;  // any odd numbers
+constexpr uint32_t kScaled = 0xB55A4F09;
 
 class CountedRanksOf : public testing::TestWithParam<uint32_t> {
  protected:
-  const CountedRanks ranks_{GetParam()};
+  const CountedRanks ranks_{GetParam(), kScaled, kNamed};
   std::mt19937 generator_{GetParam()};  // NOLINT: the same run each time
 
   uint32_t next() { return static_cast<uint32_t>(generator_()); }
@@ -44,6 +46,20 @@ TEST_P(CountedRanksOf, PairsAreFoundAndTheirNeighboursAreNot) {
   }
 }
 
+TEST_P(CountedRanksOf, CarriesAreFewerThanRanks) {
+  const uint32_t most = GetParam();
+  for (uint32_t carries = 0; carries < most; ++carries) {
+    EXPECT_TRUE(ranks_.are_carries(0U - carries));
+    EXPECT_TRUE(ranks_.are_scaled_less_carries(kScaled - carries));
+    EXPECT_TRUE(ranks_.are_scaled_less_carries(most * kScaled - carries));
+  }
+  EXPECT_FALSE(ranks_.are_carries(1));
+  EXPECT_FALSE(ranks_.are_carries(0U - most));
+  EXPECT_FALSE(ranks_.are_scaled_less_carries(0));
+  EXPECT_FALSE(ranks_.are_scaled_less_carries(kScaled + 1));
+  EXPECT_FALSE(ranks_.are_scaled_less_carries((most + 1) * kScaled));
+}
+
 TEST_P(CountedRanksOf, OtherRestsAreFoundAsBySearching) {
   const uint32_t most = GetParam();
   for (int i = 0; i < 2000; ++i) {
@@ -51,6 +67,9 @@ TEST_P(CountedRanksOf, OtherRestsAreFoundAsBySearching) {
     bool expected = false;
     for (uint32_t named = 1; named <= most; ++named) expected |= ranks_.are_scaled(rest - named * kNamed);
     EXPECT_EQ(ranks_.are_named_and_scaled(rest), expected) << rest;
+    expected = false;
+    for (uint32_t scaled = 1; scaled <= most; ++scaled) expected |= ranks_.are_carries(rest - scaled * kScaled);
+    EXPECT_EQ(ranks_.are_scaled_less_carries(rest), expected) << rest;
   }
 }
 

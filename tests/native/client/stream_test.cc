@@ -24,12 +24,14 @@ namespace {
 constexpr uint32_t kSlots = 4;
 constexpr uint32_t kValues = 16;
 constexpr size_t kWordBytes = sizeof(uint32_t);
+constexpr SipKey kKey{0x0706050403020100, 0x0f0e0d0c0b0a0908};
 
 // A rank's stream, with its own memory.
 class Rank {
  public:
   Rank(uint32_t rank, uint32_t world_size, uint32_t values)
-      : memory_(static_cast<uint8_t*>(std::aligned_alloc(channel::Channel::kAlignment, bytes_for(values))),
+      : check(kKey, rank, world_size),
+        memory_(static_cast<uint8_t*>(std::aligned_alloc(channel::Channel::kAlignment, bytes_for(values))),
                 &std::free) {
     std::memset(memory_.get(), 0, bytes_for(values));
     new (memory_.get()) channel::ChannelControl{};
@@ -40,7 +42,8 @@ class Rank {
     geometry_.world_size = world_size;
     geometry_.optional_values = 1;
     geometry_.owned_results = 1;
-    stream_ = std::make_unique<Stream>(channel_, geometry_, -1);
+    geometry_.weights = &check.weights();
+    stream_ = std::make_unique<Stream>(channel_, geometry_, -1, check);
   }
 
   // Adds a call whose `fingerprint` should be the same at all ranks; `values` must live until it has ended.
@@ -71,6 +74,7 @@ class Rank {
   Stream& stream() { return *stream_; }
   const channel::Channel& memory() const { return channel_; }
   std::vector<std::shared_ptr<Call>> ended;
+  const Check check;
 
  private:
   static size_t bytes_for(uint32_t values) {
@@ -80,7 +84,7 @@ class Rank {
 
   std::unique_ptr<uint8_t, decltype(&std::free)> memory_;
   channel::Channel channel_;
-  channel::Geometry geometry_{};
+  Geometry geometry_;
   std::unique_ptr<Stream> stream_;
   uint64_t calls_ = 0;
 };
@@ -369,7 +373,8 @@ TEST_P(StreamsOfRanks, ARankThatIsCountedTwiceIsFound) {
     Job job(ranks);
     job.fault = [&](uint32_t /*number*/, size_t rank, channel::Ticket* result) {
       if (rank != Job::kAllRanks) return;
-      result->check += wire::check::rank_factor * ((ranks - 1) * (ranks - 1) - other * other);
+      const auto check_of = [&](uint32_t one) { return job.ranks[one]->memory().contribution_tickets()[0].check; };
+      result->check += check_of(ranks - 1) - check_of(other);
     };
     std::vector<std::vector<int32_t>> values(ranks, std::vector<int32_t>(kValues, 1));
     for (uint32_t rank = 0; rank < ranks; ++rank) job.ranks[rank]->call(CallKind::int32_sum, &values[rank], 7);
@@ -598,13 +603,17 @@ TEST(Stream, FindsARankThatHasAgreedOnOtherBlocks) {
         job.fault = [&](uint32_t number, size_t rank, channel::Ticket* result) {
           if (number != 0 || rank != 1) return;
           uint8_t* const words = job.ranks[1]->memory().result(0);
-          result->check -= kernels::weigh(words, 0, kLargePacket);
+          const Check& check = job.ranks[1]->check;
+          const auto check_of_words = [&] {
+            return check.of({}, {kernels::weigh(check.weights(), words, 0, kLargePacket), true}, {});
+          };
+          result->check -= check_of_words();
           std::vector<uint32_t> owners(12);
           for (const size_t block : read) owners[block] = 1;
           for (size_t i = 0; i < 6; ++i) {
             wire::store32(words + i * kWordBytes, owners[2 * i] | owners[2 * i + 1] << 16U);
           }
-          result->check += kernels::weigh(words, 0, kLargePacket);
+          result->check += check_of_words();
         };
         job.run();
         expect_failure(job, 1, 0);
