@@ -101,6 +101,7 @@ def _named(
     given: dict[str, Any] = {
         name: options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")
     }
-    with contextlib.suppress(ControllerError, OperationError), Session(**given).client(_SECONDS) as client:
+    silent = Session(**given).client(_SECONDS, notice=lambda _text: None)
+    with contextlib.suppress(ControllerError, OperationError), silent as client:
         return list({item.value: item for item in ask(client) if item.value.startswith(incomplete)}.values())
     return []

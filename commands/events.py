@@ -55,9 +55,10 @@ Examples:
 def show_events(session: Session, job: str | None, last: int, follow: bool) -> Events:
     """Show what happened to jobs, ranks, agents, switches and the controller, when, and who requested it.
 
-    The controller keeps the latest 20,000 events. With --json --follow each event is an object on a separate line.
+    The controller keeps the latest 20,000 events, also after the end of its fabric. With --json --follow each event is
+    an object on a separate line.
     """
-    client = session.client_until_shown()
     if follow:
-        return FollowedEvents(client.read_events(job, latest=last, follow=True))
-    return Events(client.read_events(job, latest=last) if last else iter(()))
+        return FollowedEvents(session.client_until_shown().read_events(job, latest=last, follow=True))
+    records = session.records_until_shown()
+    return Events(records.read_events(job, latest=last) if last else iter(()))

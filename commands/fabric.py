@@ -54,7 +54,10 @@ class FabricStarted(Result):
 
 @dataclasses.dataclass(frozen=True)
 class FabricRunning(Result):
-    """A fabric as reported by its controller at `address`; `found` is the content of the run directory."""
+    """A fabric as reported by its controller at `address`; `found` is the content of the run directory.
+
+    Processes other than its controller may have ended.
+    """
 
     found: FabricStatus
     run_dir: Path
@@ -64,11 +67,16 @@ class FabricRunning(Result):
     agents: Sequence[pb.Agent]
     jobs: Sequence[pb.Job]
 
+    @property
+    def exit_status(self) -> int:
+        """0, or that of an unreachable controller if any process of the fabric has ended."""
+        return ExitCode.UNREACHABLE if self.found.dead else ExitCode.OK
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
         return {
             **_fabric_dict(self.found, self.run_dir),
-            "state": "running",
+            "state": "broken" if self.found.dead else "running",
             "controller": self.address,
             "controller_version": self.info.version,
             "switches": [message_dict(switch) for switch in self.switches],
@@ -190,7 +198,7 @@ def down(session: Session) -> FabricEnded:
 )
 @click.pass_obj
 def status(session: Session) -> FabricFound | FabricRunning:
-    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if no fabric runs."""
+    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if no fabric runs, or not all of it."""
     from switchml.common.errors import NoFabricError
     from switchml.launch import fabric
 
@@ -198,11 +206,10 @@ def status(session: Session) -> FabricFound | FabricRunning:
     found = fabric.FabricStatus("none", None, ())
     if settings.controller is None:
         found = fabric.inspect(session.run_directory())
-        if found.state != "running":
-            try:
-                fabric.controller_address(settings)
-            except NoFabricError as error:
-                click.echo(str(error), err=True)
+        try:
+            fabric.controller_address(settings)
+        except NoFabricError as error:
+            click.echo(str(error), err=True)
             return FabricFound(found, settings.run_dir)
     with session.client() as client:
         return FabricRunning(

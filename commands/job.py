@@ -426,9 +426,9 @@ def _start_detached(arguments: Sequence[str]) -> Rendered:
 @click.option("--all", "include_ended", is_flag=True, help="Include jobs that have ended.")
 @click.pass_obj
 def list_jobs(session: Session, include_ended: bool) -> Jobs:
-    """List jobs."""
-    with session.client() as client:
-        return Jobs(client.list_jobs(include_ended=include_ended), include_ended)
+    """List jobs; after the end of the fabric, those that the controller's store holds."""
+    with session.records() as records:
+        return Jobs(records.list_jobs(include_ended=include_ended), include_ended)
 
 
 @job_group.command("show", epilog="\b\nExamples:\n  switchml-ctl job show digits\n  switchml-ctl job show 7 --json")
@@ -436,8 +436,8 @@ def list_jobs(session: Session, include_ended: bool) -> Jobs:
 @click.pass_obj
 def show_job(session: Session, job: str) -> JobFound:
     """Show one job: its ranks, where they run, their positions, and the switch's counters."""
-    with session.client() as client:
-        return JobFound(client.get_job(job))
+    with session.records() as records:
+        return JobFound(records.get_job(job))
 
 
 @job_group.command(
@@ -453,8 +453,8 @@ def job_status(session: Session, job: str) -> JobStanding:
     """Show a job's status: its state, losses and epochs, and the slowest rank and how far it lags."""
     from switchml.ops.stragglers import straggler
 
-    with session.client() as client:
-        found = client.get_job(job)
+    with session.records() as records:
+        found = records.get_job(job)
     return JobStanding(found, straggler(found))
 
 

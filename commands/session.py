@@ -14,6 +14,7 @@ from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
     from switchml.commands.result import Result
+    from switchml.controller.archive import Archive
     from switchml.controller.client import ControllerClient
     from switchml.launch.run_directory import RunDirectory
     from switchml.launch.settings import Settings
@@ -54,17 +55,41 @@ class Session:
         return RunDirectory(self.settings().run_dir)
 
     @contextlib.contextmanager
-    def client(self, timeout: float | None = None) -> Iterator[ControllerClient]:
+    def client(self, timeout: float | None = None, notice: Callable[[str], None] = note) -> Iterator[ControllerClient]:
         """Connect to the selected controller; each call takes at most `timeout` seconds.
 
-        Raises NoFabricError, and what ControllerClient raises.
+        `notice` is called while the controller is away, and if other processes of its fabric have ended. Raises
+        NoFabricError, and what ControllerClient raises.
         """
         from switchml.launch import fabric
 
         settings = self.settings()
-        with fabric.connect(settings, fabric.controller_address(settings), timeout, note) as client:
+        with fabric.connect(settings, fabric.controller_address(settings, notice), timeout, notice) as client:
             yield client
+
+    @contextlib.contextmanager
+    def records(self) -> Iterator[ControllerClient | Archive]:
+        """Provide the jobs and events of the selected controller, or those in its store if its fabric is down.
+
+        Raises as `client` does, and StoreError.
+        """
+        from switchml.launch import fabric
+
+        store = fabric.store_without_controller(self.settings())
+        if store is None:
+            with self.client() as client:
+                yield client
+            return
+        from switchml.controller.archive import Archive
+
+        note(f"no fabric runs in {store.parent}: this is what the store of its last controller holds")
+        with Archive(store) as archive:
+            yield archive
 
     def client_until_shown(self) -> ControllerClient:
         """Connect as `client` does, until the result of the command has been shown."""
         return click.get_current_context().find_root().with_resource(self.client())
+
+    def records_until_shown(self) -> ControllerClient | Archive:
+        """Provide what `records` does, until the result of the command has been shown."""
+        return click.get_current_context().find_root().with_resource(self.records())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Final
 
 from switchml.common.metrics_server import Families
 from switchml.common.version import VERSION
@@ -15,6 +16,9 @@ from switchml.controller.store.events import EventKind, EventLog
 from switchml.controller.switches import Switches
 
 __all__ = ["ControllerMetrics"]
+
+_FAILURE_SECONDS: Final = 600.0
+_MOST_FAILURES: Final = 100  # as each is a series
 
 
 class ControllerMetrics:
@@ -38,6 +42,11 @@ class ControllerMetrics:
         for kind in EventKind:
             count = self._events.counts.get(kind.word, 0)
             families.counter("switchml_events_total", "Events since the controller started.", count, kind=kind.word)
+        for event in self._events.recent(EventKind.JOB_FAILED, _FAILURE_SECONDS, _MOST_FAILURES):
+            families.gauge(
+                "switchml_job_failed_timestamp_seconds", "When a job failed, for ten minutes.", event.time,
+                job_name=event.job_name, job_key=str(event.job_key), switch=event.switch, cause=event.detail,
+            )  # fmt: skip
 
     def _fill_jobs(self, families: Families) -> None:
         jobs = [live.job for live in self._jobs.live_jobs()]

@@ -13,7 +13,7 @@ from switchml.common.progress import Progress
 from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
 from switchml.controller.errors import ControllerError
 from switchml.controller.retry import Retry, ask
-from switchml.launch.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
+from switchml.launch.fabric_processes import STORE, Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
 from switchml.launch.layouts import LayoutMaker, layout_of, resolve
 from switchml.launch.orphans import orphans
@@ -31,6 +31,7 @@ __all__ = [
     "keep",
     "start",
     "stop",
+    "store_without_controller",
     "using",
     "wait_for_controller",
 ]
@@ -44,30 +45,42 @@ def _silent(_line: str) -> None:
     pass
 
 
-def controller_address(settings: Settings) -> str:
-    """Return the configured controller's address, else that of the run directory's live fabric.
+def controller_address(settings: Settings, notice: Reporter = _silent) -> str:
+    """Return the configured controller's address, else that of the run directory's fabric.
 
-    Raises NoFabricError if there is neither.
+    `notice` is called if other processes of that fabric have ended. Raises NoFabricError if there is neither.
     """
     if settings.controller is not None:
         return settings.controller
     status = inspect(RunDirectory(settings.run_dir))
-    if status.state == "running" and status.fabric is not None:
-        return status.fabric.controller
-    if status.state == "broken":
+    names = ", ".join(process.name for process in status.dead)
+    if status.fabric is not None and status.state in ("running", "broken"):
+        if not status.dead:
+            return status.fabric.controller
+        broken = f"the fabric in {settings.run_dir} is broken: {names} has ended"
+        restart = "Restart it with `switchml-ctl down` and `switchml-ctl up`"
+        if status.fabric.controller_lives:
+            notice(f"{broken}, and its controller still runs. {restart}")
+            return status.fabric.controller
         first = status.dead[0]
         lines = "".join(f"\n  {line}" for line in last_lines(Path(first.log)))
-        names = ", ".join(process.name for process in status.dead)
-        raise NoFabricError(
-            f"the fabric in {settings.run_dir} is broken: {names} has ended. Restart it with `switchml-ctl down` "
-            f"and `switchml-ctl up`. The end of {first.log}:{lines}"
-        )
+        raise NoFabricError(f"{broken}. {restart}. The end of {first.log}:{lines}")
     if status.state == "starting":
         raise NoFabricError(f"the fabric in {settings.run_dir} is still starting; try again in a moment")
     raise NoFabricError(
         "there is no controller: none is configured (--controller, SWITCHML_CONTROLLER, the configuration file), "
         f"and {settings.run_dir} holds no live fabric. Start one with `switchml-ctl up`"
     )
+
+
+def store_without_controller(settings: Settings) -> Path | None:
+    """Return the store of the run directory's fabric if its controller does not run; None if there is no such store."""
+    if settings.controller is not None:
+        return None
+    status = inspect(RunDirectory(settings.run_dir))
+    store = settings.run_dir / STORE
+    lives = status.fabric is not None and (status.state == "starting" or status.fabric.controller_lives)
+    return store if store.is_file() and not lives else None
 
 
 def connect(

@@ -26,6 +26,7 @@ from switchml.topologies.namespaces import Namespaces
 __all__ = [
     "METRICS_TOKEN",
     "PROMETHEUS_TARGETS",
+    "STORE",
     "Reporter",
     "end_orphans",
     "end_processes",
@@ -45,6 +46,9 @@ PROMETHEUS_TARGETS: Final = "prometheus.json"
 """The file in the run directory that lists where the processes serve their metrics."""
 METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
 """The file in the run directory with the bearer token for these metrics."""
+
+STORE: Final = "controller.sqlite"
+"""The controller's store in the run directory, which outlives the fabric."""
 
 _STEPS_BESIDES: Final = 3  # the network, the controller, and its connections to the switches
 
@@ -215,7 +219,7 @@ def _configuration(listen: str, run_directory: RunDirectory, switches: Sequence[
 # Written by switchml-ctl.
 [controller]
 listen = {text(listen)}
-store = {text(str(run_directory.path / "controller.sqlite"))}
+store = {text(str(run_directory.path / STORE))}
 tree_levels = {trees.levels}
 
 {tables}"""

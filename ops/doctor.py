@@ -267,6 +267,8 @@ def _fabric(settings: Settings) -> Iterable[Check]:
         address = address or status.fabric.controller
     else:
         yield _broken(status.fabric, [process.name for process in status.dead])
+        if status.fabric.controller_lives:
+            address = address or status.fabric.controller
     if address is not None:
         yield from _controller(settings, address)
 

@@ -194,6 +194,17 @@ class EventLog:
                 found.append(event)
         return found[::-1]
 
+    def recent(self, kind: EventKind, seconds: float, most: int) -> list[Event]:
+        """Return the newest `most` events of a kind that are at most this old, newest first."""
+        earliest = self._clock() - seconds
+        found: list[Event] = []
+        for event in reversed(self._events.values()):
+            if event.time < earliest or len(found) >= most:
+                break
+            if event.kind == kind.word:
+                found.append(event)
+        return found
+
     async def read(
         self, job: int | str | None = None, after: int = 0, latest: int = 0, follow: bool = False
     ) -> AsyncIterator[Event]:

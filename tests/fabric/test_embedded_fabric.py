@@ -173,10 +173,42 @@ def test_a_process_that_has_died_is_named_and_the_fabric_replaced(fabric: Ctl) -
     assert status.returncode == 4
     assert json.loads(stdout)["state"] == "broken"
     assert "agent-0 has ended" in stderr
-    assert "agent-0 has ended" in fabric.run("job", "list", status=4).stderr
     again = fabric.run("up")
     assert "removing the fabric whose agent-0 has ended" in again.stderr
     assert fabric.json("status")["state"] == "running"
+
+
+def kill(fabric: Ctl, name: str) -> None:
+    [victim] = [process for process in fabric.processes() if process["name"] == name]
+    os.kill(victim["pid"], signal.SIGKILL)
+    wait_until(lambda: not runs(victim["pid"]), f"{name} has ended")
+
+
+def test_the_controller_of_a_broken_fabric_answers_and_later_its_store(fabric: Ctl) -> None:
+    fabric.run("job", "start", "--workers", "2", "--name", "done", "--", "true")
+    kill(fabric, "switch-0")
+    for command in (["agent", "list"], ["top", "--once"], ["events", "--job", "done"]):
+        found = fabric.run(*command)
+        assert "switch-0 has ended, and its controller still runs" in found.stderr
+        assert len(found.stdout.splitlines()) > 0
+    kill(fabric, "controller")
+    assert fabric.json("job", "show", "done")["state"] == "COMPLETED"
+    fabric.run("down")
+    found = fabric.run("events", "--last", "3")
+    assert "no fabric runs in" in found.stderr
+    assert len(found.stdout.splitlines()) == 3
+    assert [job["name"] for job in fabric.json("job", "list", "--all")["jobs"]] == ["done"]
+    fabric.run("job", "show", "another", status=3)
+    fabric.run("events", "--follow", status=4)
+
+
+def test_down_stops_jobs_in_order_although_an_agent_has_ended(ctl: Ctl) -> None:
+    ctl.run("up", "--agents", "2")
+    name = ctl.json("job", "start", "--workers", "1")["name"]
+    [rank] = ctl.json("job", "show", name)["ranks"]
+    kill(ctl, "agent-1" if rank["agent"] == "agent-0" else "agent-0")
+    assert ctl.json("down")["jobs_stopped"] == [name]
+    assert ctl.json("job", "status", name)["state"] == "STOPPED"
 
 
 def test_another_process_with_a_recorded_pid_is_not_touched(fabric: Ctl) -> None:

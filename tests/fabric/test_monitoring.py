@@ -38,6 +38,12 @@ def expressions() -> list[str]:
     return [text.replace("$__rate_interval", "1m").replace("$job_name", ".*") for text in of_panels + of_rules]
 
 
+def test_the_alert_about_a_failed_job_names_it_with_its_switch_and_the_cause() -> None:
+    [rule] = [rule for group in RULES["groups"] for rule in group["rules"] if rule["alert"] == "SwitchMLJobFailed"]
+    said = " ".join(rule["annotations"].values())
+    assert all(f"{{{{ $labels.{name} }}}}" in said for name in ("job_name", "switch", "cause"))
+
+
 def selectors(node: Any) -> Iterator[promql_parser.VectorSelector]:
     if isinstance(node, promql_parser.VectorSelector):
         yield node
@@ -180,6 +186,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
             scrape(address)
     first = free_ports(2)
     ctl.environment["SWITCHML_METRICS"] = str(first)
+    ctl.run("job", "start", "--workers", "1", "--name", "fails", "--", "false", status=1)
     job = ctl.start("job", "start", "--workers", "2", "--name", "busy", *ctl.worker("waits"))
     try:
         wait_for_calls(ctl)
@@ -195,6 +202,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
                 for matcher in selector.matchers.matchers:
                     known = exported[selector.name] | FROM_PROMETHEUS
                     assert matcher.name in known, f"{expression}: {selector.name} has no label {matcher.name}"
+        assert {"job_name", "switch", "cause"} <= exported["switchml_job_failed_timestamp_seconds"]
         for rank in ("0", "1"):
             assert {"switchml_process_calls_total", "switchml_process_call_seconds_bucket"} <= processes[rank].keys()
             assert processes[rank]["switchml_process_calls_total"] == {"job_name", "rank"}

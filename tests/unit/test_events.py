@@ -127,6 +127,15 @@ def test_what_is_asked_for() -> None:
     assert numbers(log.latest(after=8)) == [9, 10]
 
 
+def test_recent_events_of_one_kind() -> None:
+    now = 0.0
+    log = EventLog((), lambda *_: None, lambda: now)
+    for now in range(10):
+        log.record(EventKind.JOB_FAILED if now % 2 else EventKind.JOB_READY)
+    assert [event.time for event in log.recent(EventKind.JOB_FAILED, 4, 10)] == [9, 7, 5]
+    assert [event.time for event in log.recent(EventKind.JOB_FAILED, 100, 2)] == [9, 7]
+
+
 async def test_a_follower_gets_each_new_event_once() -> None:
     log = EventLog((), lambda *_: None)
     log.record(EventKind.JOB_STARTED)
