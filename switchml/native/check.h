@@ -7,8 +7,8 @@
 //               + named_factor * (1 if it names a next block) + pad_rank      modulo 2^32
 //
 // and the switch adds the checks like values. The hash is linear, its weights come from the key, and the pads, which
-// are other ones for each phase and rank, hide everything else in the check of a single rank (Wegman and Carter, 1981). The
-// pads of all ranks together have a sum that each of them can compute.
+// are other ones for each phase and rank, hide everything else in the check of a single rank (Wegman and Carter, 1981).
+// The pads of all ranks together have a sum that each of them can compute.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct Words {
 
 class Check {
  public:
-  // The numbers of ranks that the check has in addition to the words: those whose own exponent scales the words, and those that
-  // name a next block. A rank counts as 0 or 1. In a RESULT a count that is true is at least 1.
+  // The numbers of ranks that the check has in addition to the words: those whose own exponent scales the words, and
+  // those that name a next block. A rank counts as 0 or 1. In a RESULT a count that is true is at least 1.
   struct Counted {
     bool scaled = false;
     bool named = false;
