@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 
 from switchml.common.priorities import MAX_PRIORITY
 
-__all__ = ["checked_priority", "positive_seconds", "whole_number"]
+__all__ = ["checked_priority", "positive_seconds", "real_number", "whole_number"]
 
 
 def whole_number(value: object, name: str) -> int:
@@ -22,6 +23,20 @@ def whole_number(value: object, name: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it must be an integer")
     return operator.index(value)
+
+
+def real_number(value: object, name: str) -> float:
+    """Return `value`, which may be of any type of real numbers (Python's, numpy's or another), as a float.
+
+    Raises:
+        TypeError: it is not a number. Booleans are refused, so that True is not taken for 1.
+
+    """
+    if type(value) is float:  # most often, and faster
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it must be a number")
+    return float(value)
 
 
 def checked_priority(priority: int) -> int:
@@ -39,12 +54,14 @@ def checked_priority(priority: int) -> int:
 
 
 def positive_seconds(timeout: float) -> float:
-    """Return `timeout`.
+    """Return `timeout` as a float.
 
     Raises:
+        TypeError: it is not a number.
         ValueError: it is not a positive number of seconds.
 
     """
-    if not (math.isfinite(timeout) and timeout > 0):
+    seconds = real_number(timeout, "timeout")
+    if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
-    return timeout
+    return seconds

@@ -150,6 +150,8 @@ def test_which_memory_a_method_has() -> None:
         MomentumCorrection(1.0)
     with pytest.raises(ValueError, match="beta is 0"):
         ErrorFeedback(beta=0)
+    with pytest.raises(TypeError, match="gamma is True, a bool; it must be a number"):
+        ErrorFeedback(gamma=True)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,10 @@ def test_which_memory_a_method_has() -> None:
         ("topk", {"density": 0}, ValueError, "density is 0; it must be above 0 and at most 1"),
         ("shared_topk", {"density": 1.5}, ValueError, "density is 1.5"),
         ("randomk", {"density": float("nan")}, ValueError, "density is nan"),
+        ("topk", {"density": True}, TypeError, "density is True, a bool; it must be a number"),
+        ("dgc", {"density": "0.1"}, TypeError, "density is '0.1', a str; it must be a number"),
+        ("threshold", {"threshold": True}, TypeError, "threshold is True, a bool"),
+        ("inceptionn", {"error_bound": None}, TypeError, "error_bound is None, a NoneType"),
         ("topk", {"ratio": 0.1}, TypeError, "topk has no argument 'ratio'; it has density"),
         ("topp", {}, ValueError, "'topp' is not a method of compression; choose one of none, lanes"),
         ("powersgd", {}, ValueError, "PowerSGD is PyTorch's own hook"),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from switchml.arguments import whole_number
+from switchml.arguments import real_number, whole_number
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather
@@ -38,10 +38,10 @@ class Inceptionn(Compressor):
     per = "parameter"
 
     def __init__(self, error_bound: float = 2e-10) -> None:
-        if not 0 < error_bound <= 0.02:
+        self.error_bound = real_number(error_bound, "error_bound")
+        if not 0 < self.error_bound <= 0.02:
             raise ValueError(f"error_bound is {error_bound!r}; it must be above 0 and at most 0.02")
-        self.error_bound = error_bound
-        self._least = int(math.log10(error_bound / 2))  # the exponent of the smallest elements that are sent
+        self._least = int(math.log10(self.error_bound / 2))  # the exponent of the smallest elements that are sent
         self._middle = -((-self._least + 1) // 2)
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from switchml.arguments import real_number
 from switchml.torch.compression.requests import Request, join, lane_bits, split
 from switchml.torch.process_group import SwitchMLProcessGroup
 
@@ -209,15 +210,17 @@ def next_of(rounds: Generator[Request, Tensor, ResultT], answer: Any) -> Request
 
 
 def density_of(density: float) -> float:
-    """Return `density`, the share of elements that are sent.
+    """Return `density`, the share of elements that are sent, as a float.
 
     Raises:
+        TypeError: it is not a number.
         ValueError: it is not above 0 and at most 1.
 
     """
-    if not 0 < density <= 1:
+    share = real_number(density, "density")
+    if not 0 < share <= 1:
         raise ValueError(f"density is {density!r}; it must be above 0 and at most 1")
-    return density
+    return share
 
 
 def kept_elements(density: float, elements: int) -> int:
@@ -226,12 +229,14 @@ def kept_elements(density: float, elements: int) -> int:
 
 
 def positive(value: float, name: str) -> float:
-    """Return `value`.
+    """Return `value` as a float.
 
     Raises:
-        ValueError: it is not a positive number.
+        TypeError: it is not a number.
+        ValueError: it is not positive, or not finite.
 
     """
-    if not 0 < value < float("inf"):
+    number = real_number(value, name)
+    if not 0 < number < float("inf"):
         raise ValueError(f"{name} is {value!r}; it must be a positive number")
-    return value
+    return number

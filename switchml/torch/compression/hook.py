@@ -15,7 +15,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from switchml.arguments import whole_number
-from switchml.torch.compression.compressor import Compressor, Outcome, Place, flagged, together
+from switchml.torch.compression.compressor import Compressor, Outcome, Place, flagged, positive, together
 from switchml.torch.compression.exchange import Exchange
 from switchml.torch.compression.memory import Memory
 from switchml.torch.compression.requests import Average, Request
@@ -118,11 +118,11 @@ class CompressionState:
         """Multiply all that is kept in units of a gradient, because a loss scale was multiplied by `factor`.
 
         Raises:
-            ValueError: `factor` is not a positive number.
+            TypeError: `factor` is not a number.
+            ValueError: it is not positive, or not finite.
 
         """
-        if not 0 < factor < math.inf:
-            raise ValueError(f"factor is {factor!r}; it must be a positive number")
+        factor = positive(factor, "factor")
         self.memory.rescale(factor)
         self.compressor.rescale(factor)
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from switchml.arguments import real_number
 from switchml.torch.compression.compressor import MemoryName, positive
 
 __all__ = ["ErrorFeedback", "Memory", "MomentumCorrection", "MovingAverage", "NoMemory", "memory_of"]
@@ -97,8 +98,8 @@ class ErrorFeedback(Memory):
 
     def __init__(self, beta: float = 1.0, gamma: float = 1.0) -> None:
         super().__init__()
-        self.beta = positive(float(beta), "beta")
-        self.gamma = positive(float(gamma), "gamma")
+        self.beta = positive(beta, "beta")
+        self.gamma = positive(gamma, "gamma")
 
     def begin(self, name: str, gradient: Tensor) -> Tensor:
         """Return the sum of the gradient and the residual."""
@@ -185,6 +186,7 @@ def memory_of(name: MemoryName) -> Memory:
 
 
 def _below_one(value: float, name: str) -> float:
-    if not 0 <= value < 1:
+    number = real_number(value, name)
+    if not 0 <= number < 1:
         raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1")
-    return float(value)
+    return number
