@@ -207,9 +207,9 @@ def sampled(
     for _ in range(steps):
         count = int((x >= F(limit)).sum())
         if band[0] * wanted <= count <= band[1] * wanted:
-            break
+            return limit
         limit *= factors[1] if count > wanted else factors[0]
-    return limit
+    return float(np.sort(x)[-wanted])
 
 
 def dgc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
@@ -243,6 +243,10 @@ def fitted(x: np.ndarray, method: Compressor) -> np.ndarray:
     if method.stages == 2:
         tail = tail[tail > F(limit)]
         limit = tail.min() - (tail.mean(dtype=np.float64) - tail.min()) * np.log(share / 0.25)
+    elif method.stages == "adaptive":  # with one stage at first
+        wanted = int(method.density * len(x))
+        if not 0.8 * wanted <= int((size > F(limit)).sum()) <= 1.2 * wanted:
+            return size >= np.sort(size)[-wanted]
     return size > F(limit)
 
 
@@ -267,11 +271,13 @@ class ReferenceSidco:
             limit = least - (tail.mean(dtype=np.float64) - least) * np.log(share)
             tail = size[size > F(limit)]
             least = float(tail.min(initial=np.inf))
-        self._ratios.append(len(tail) / (self.density * len(size)))
+        wanted = self.density * len(size)
+        self._ratios.append(len(tail) / wanted)
+        misses = not 0.8 <= self._ratios[-1] <= 1.2
         if len(self._ratios) == 5:
             self._adapt(float(np.mean(self._ratios)))
             self._ratios = []
-        return len(tail)
+        return int(wanted) if misses else len(tail)
 
     def _adapt(self, mean: float) -> None:
         if 0.8 <= mean <= 1.2:

@@ -61,15 +61,16 @@ CASES: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "randomk": ("randomk", {"density": 0.1}, 4 * (ELEMENTS // 10 + 1)),
     "randomk-unbiased": ("randomk", {"density": 0.1, "unbiased": True}, 4 * (ELEMENTS // 10 + 1)),
     "shared_topk": ("shared_topk", {"density": 0.02}, None),  # the leader sends places too
-    "shared_sidco": ("shared_sidco", {"density": 0.02, "stages": 2}, None),
+    "shared_sidco": ("shared_sidco", {"density": 0.02, "fit": "exponential", "stages": 2}, None),
     "block_topk": ("block_topk", {"density": 0.2, "block": 64}, None),
     "onebit": ("onebit", {}, words(-(-ELEMENTS // 8) + 8 + 1)),
     "topk": ("topk", {"density": 0.02}, words(8 * (ELEMENTS // 50) + 1)),
     "threshold": ("threshold", {"threshold": 1.5}, None),
     "dgc": ("dgc", {"density": 0.02}, None),
     "adaq": ("adaq", {"density": 0.02}, None),
-    "sidco": ("sidco", {"density": 0.02}, None),  # its first call has one stage
-    "sidco-2": ("sidco", {"density": 0.02, "stages": 2}, None),
+    "sidco": ("sidco", {"density": 0.02, "fit": "exponential"}, None),  # one stage does not fit
+    "sidco-1": ("sidco", {"density": 0.02, "fit": "exponential", "stages": 1}, None),
+    "sidco-2": ("sidco", {"density": 0.02, "fit": "exponential", "stages": 2}, None),
     "hard_threshold": ("hard_threshold", {"threshold": 2.5}, None),
     "inceptionn": ("inceptionn", {}, None),
     "sketchml": ("sketchml", {}, words(-(-ELEMENTS * 6 // 8) + 4 * 64 + 1)),
@@ -176,7 +177,7 @@ def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
     chosen = counts[STEP % SIZE]  # other ranks may have zeros there
     leading = [4 * (1 + chosen) if rank == STEP % SIZE else 0 for rank in range(SIZE)]
     assert sent["shared_sidco"] == [4 * (chosen + 1) + extra for extra in leading]
-    for case in ("threshold", "dgc", "sidco", "sidco-2", "hard_threshold"):
+    for case in ("threshold", "dgc", "sidco", "sidco-1", "sidco-2", "hard_threshold"):
         counts = [int(np.count_nonzero(floats(found[case][1]))) for found in outcomes]
         assert sent[case] == [4 * 2 + 8 * max(counts)] * SIZE
     counts = [int(np.count_nonzero(floats(found["adaq"][1]))) for found in outcomes]

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 from compression_references import ReferenceSidco, simulated
+from torch import nn
+from training_tasks import WIDTH, loss_of
 
 from switchml.torch.compression import Compressor, ErrorFeedback, Place, by_name
 from switchml.torch.compression.selection import count_of
+from switchml.torch.compression.table import memory_for
 from switchml.torch.compression.thresholds import HardThreshold, Sidco, fitted_threshold
 
 PLACE = Place("w", 0, 0, 1)
@@ -170,6 +173,67 @@ def test_a_hard_threshold_stays_and_sends_less_as_gradients_shrink() -> None:
     other.load_state_dict(method.state_dict())
     assert other.state_dict() == method.state_dict()
     assert method.warm_up_steps == 1
+
+
+def sent_in_training(method: Compressor, steps: int) -> list[float]:
+    """Return the elements that each step of a training with error feedback sends, as multiples of the wanted number."""
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(WIDTH, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.dim() > 1}
+    memory = memory_for(method, "auto")
+    memory.attach({name: parameter.numel() for name, parameter in parameters.items()})
+    wanted = method.density * sum(parameter.numel() for parameter in parameters.values())  # type: ignore[attr-defined]
+    ratios = []
+    for step in range(steps):
+        model.zero_grad()
+        loss_of(model, 0, step % 20).backward()
+        sent = 0
+        for name, parameter in parameters.items():
+            given = memory.begin(name, parameter.grad.flatten())
+            [outcome] = simulated(method, [given], Place(name, step, 0, 1))
+            assert outcome.own is not None
+            memory.end(name, outcome.own)
+            sent += count_of(outcome.own)
+            parameter.data.sub_(0.05 * outcome.average.view_as(parameter))
+        ratios.append(sent / wanted)
+    return ratios
+
+
+@pytest.mark.parametrize("density", [0.01, 0.002])
+@pytest.mark.parametrize(
+    ("method", "options", "band"),
+    [
+        ("sidco", {}, (0.8, 1.25)),
+        ("sidco", {"fit": "exponential"}, (0.8, 1.25)),
+        ("sidco", {"fit": "gamma"}, (0.8, 1.25)),
+        ("shared_sidco", {}, (0.8, 1.25)),
+        ("dgc", {}, (0.7, 1.3)),  # its own band
+        ("adaq", {}, (0.75, 1.25)),
+    ],
+)
+def test_trainings_with_error_feedback_send_the_density(
+    method: str, options: dict[str, str], band: tuple[float, float], density: float
+) -> None:
+    ratios = sent_in_training(by_name(method, density=density, **options), 50)[20:]
+    assert band[0] <= min(ratios)
+    assert max(ratios) <= band[1]
+
+
+@pytest.mark.parametrize("fit", ["exponential", "pareto", "gamma"])
+def test_a_distribution_that_ends_at_the_threshold_is_not_missed(fit: str) -> None:
+    elements, density = 1_000_000, 0.01
+    method = Sidco(density, fit)  # type: ignore[arg-type]
+    for seed in range(8):
+        gradient = samples("Gauss", elements, seed).clamp(-1.5, 1.5) + 0.001 * samples("Gauss", elements, 100 + seed)
+        selected = count_of(method.selected(gradient, "w"))
+        assert selected == pytest.approx(density * elements, rel=0.3)
+
+
+def test_parameters_of_few_or_equal_elements_are_sent() -> None:
+    method = Sidco(0.01, "exponential")
+    for name, values in (("one", [3.0]), ("equal", [2.0] * 300), ("few", [0.5, -4.0, 0.25])):
+        gradient = torch.tensor(values)
+        assert bool(method.selected(gradient, name)[gradient.abs().argmax()])
 
 
 def gap(method: Compressor, workers: int = 4, width: int = 60, steps: int = 150) -> float:

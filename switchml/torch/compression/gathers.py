@@ -23,7 +23,7 @@ from switchml.torch.compression.compressor import (
 )
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather
-from switchml.torch.compression.selection import count_of, largest_places, magnitudes_of, places_of
+from switchml.torch.compression.selection import below_largest, count_of, largest_places, magnitudes_of, places_of
 
 __all__ = ["AdaQ", "Dgc", "OneBit", "ThresholdV", "TopK", "of_selected"]
 
@@ -113,7 +113,8 @@ class Dgc(Compressor):
     """The elements above a threshold that is estimated from a sample (Deep Gradient Compression).
 
     The threshold is that of the largest elements of 1 % of the gradient. It is changed by 30 %, up to ten times, while
-    it selects more than 1.3 or fewer than 0.7 times as many elements as wanted.
+    it selects more than 1.3 or fewer than 0.7 times as many elements as wanted. If that is not enough, it is the exact
+    one.
 
     Args:
         density: the share of elements that should be sent.
@@ -139,7 +140,8 @@ class Dgc(Compressor):
 class AdaQ(Compressor):
     """For either sign, the places of the largest elements and their one mean (adaptive quantization).
 
-    The thresholds of the two signs are estimated from samples, in up to 20 steps of 1.25 or 0.9.
+    The thresholds of the two signs are estimated from samples, in up to 20 steps of 1.25 or 0.9; if that is not enough,
+    they are the exact ones.
 
     Args:
         density: the share of the elements of either sign that should be sent.
@@ -207,6 +209,9 @@ def _sampled_threshold(
 ) -> float:
     """Return a threshold that selects about this share of the elements, from a sample of them.
 
+    Error feedback ends the distribution just below the former threshold, so that a step of the correction can lead from
+    too few elements to too many: then the threshold is that of all elements, and not of a sample.
+
     Args:
         magnitudes: of the elements.
         density: the share.
@@ -228,6 +233,8 @@ def _sampled_threshold(
         if band[0] * wanted <= selected <= band[1] * wanted:
             break
         threshold *= factors[selected > wanted]
+    else:
+        threshold = below_largest(magnitudes, wanted)
     return threshold
 
 

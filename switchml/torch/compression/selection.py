@@ -8,7 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["beyond", "count_of", "largest_places", "magnitudes_of", "places_of", "sample_of", "values_at"]
+__all__ = [
+    "below_largest",
+    "beyond",
+    "count_of",
+    "largest_places",
+    "magnitudes_of",
+    "places_of",
+    "sample_of",
+    "values_at",
+]
 
 _RUN: Final = 64  # neighbouring elements of a sample, which are a few cache lines
 _PART: Final = 1 << 15  # elements whose magnitudes stay in a CPU's cache
@@ -59,13 +68,24 @@ def values_at(values: Tensor, chosen: Tensor) -> Tensor:
     return torch.from_numpy(np.compress(chosen.numpy(), values.numpy()))
 
 
+def below_largest(values: Tensor, count: int) -> float:
+    """Return the number just below the `count` largest values: these exceed it, and those that equal the least."""
+    least = _least_of_largest(values.numpy(), count)
+    return float(np.nextafter(least, -np.inf, dtype=least.dtype))
+
+
 def largest_places(values: Tensor, count: int) -> Tensor:
     """Return the places, as int64 and in their order, of the `count` largest values; of equal ones the first."""
     array = values.numpy()
-    least = np.partition(array, -count)[-count]
+    least = _least_of_largest(array, count)
     places = np.flatnonzero(array >= least)
     if len(places) > count:
         above = array[places] > least
         above[np.flatnonzero(~above)[: count - np.count_nonzero(above)]] = True
         places = places[above]
     return torch.from_numpy(places)
+
+
+def _least_of_largest(array: np.ndarray, count: int) -> np.floating:
+    least: np.floating = np.partition(array, -count)[-count]
+    return least

@@ -13,7 +13,15 @@ from switchml.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
 from switchml.torch.compression.gathers import ThresholdV, of_selected
 from switchml.torch.compression.requests import Average, FromLeader, Gather, Request
-from switchml.torch.compression.selection import beyond, count_of, magnitudes_of, places_of, sample_of, values_at
+from switchml.torch.compression.selection import (
+    below_largest,
+    beyond,
+    count_of,
+    magnitudes_of,
+    places_of,
+    sample_of,
+    values_at,
+)
 from switchml.torch.compression.sums import placed
 
 __all__ = ["HardThreshold", "SharedSidco", "Sidco", "fitted_threshold"]
@@ -25,7 +33,7 @@ _FIRST_DENSITY: Final = 0.25  # of the first of several stages
 _CALLS: Final = 5  # between two changes of the number of stages
 _SELECTED: Final = 1500  # of a sample, at least; chance then moves the number of all selected elements by 1 to 3 %
 _SAMPLE: Final = 300_000  # elements at least, so that it moves those of 1 % and more of all elements by 1 to 2 %
-_BAND: Final = 0.2  # of the mean ratio of selected to wanted elements, around 1
+_BAND: Final = 0.2  # of the ratio of selected to wanted elements, around 1
 _MOST_CORRECTION: Final = 2.0  # of the share of the last stage; a fit inside of the band needs less
 
 
@@ -100,17 +108,20 @@ class Sidco(Compressor):
 
     One stage fits all magnitudes. Several stages fit the tail: each one those that the stage before has selected. With
     "adaptive" stages their number changes by one after five calls in which the number of selected elements was more
-    than 20 % off, as published. Two things are not published. The direction of change turns around when it got worse,
-    or at the end of the range; with the published rule, distributions with heavy tails stay at one stage. And after
-    five calls that were less than 20 % off, their mean ratio corrects the share of the last stage. Elements that are 0
-    are left out of the fits. Large gradients are fitted by a sample: of 300,000 elements, or of more, so that about
-    1,500 are selected; if most of the sample is 0, by all elements.
+    than 20 % off, as published. Three things are not published. The direction of change turns around when it got worse,
+    or at the end of the range; with the published rule, distributions with heavy tails stay at one stage. After five
+    calls that were less than 20 % off, their mean ratio corrects the share of the last stage. And a call whose fit is
+    more than 20 % off takes the exact threshold of what was fitted: error feedback ends the distribution just below the
+    former threshold, and then there may be no number of stages that fits.
+
+    Elements that are 0 are left out of the fits. Large gradients are fitted by a sample: of 300,000 elements, or of
+    more, so that about 1,500 are selected; if most of the sample is 0, by all elements.
 
     Args:
         density: the share of elements that should be sent.
         fit: "exponential"; "pareto" (generalized, by its moments); or "gamma" for the first stage and "pareto" for the
             others, which needs scipy.
-        stages: "adaptive", or their number, which is then neither changed nor corrected.
+        stages: "adaptive", or their number: then every call takes what the fit gives.
 
     """
 
@@ -121,7 +132,7 @@ class Sidco(Compressor):
     memory = "error feedback"
 
     def __init__(
-        self, density: float = 0.01, fit: Fit = "exponential", stages: int | Literal["adaptive"] = "adaptive"
+        self, density: float = 0.01, fit: Fit = "pareto", stages: int | Literal["adaptive"] = "adaptive"
     ) -> None:
         if fit not in _FITS:
             raise ValueError(f"fit is {fit!r}; it must be one of {', '.join(_FITS)}")
@@ -145,11 +156,18 @@ class Sidco(Compressor):
         elements, fitted = _nonzero(sample_of(gradient, max(_SAMPLE, math.ceil(_SELECTED / self.density))))
         if 2 * len(fitted) < elements < len(gradient):
             elements, fitted = _nonzero(gradient)
+        wanted = kept_elements(self.density, elements)
+        if wanted >= len(fitted) and not fixed:
+            return beyond(gradient, 0.0)
         threshold = fitted_threshold(fitted, self.density, elements, self.fit, stages.count, stages.correction)
-        chosen = beyond(gradient, threshold)
-        if threshold < math.inf and self.density < 1:
+        if fixed:
+            return beyond(gradient, threshold)
+        ratio = count_of(fitted > threshold) / wanted
+        fits = abs(ratio - 1) <= _BAND
+        chosen = beyond(gradient, threshold if fits else below_largest(fitted, wanted))
+        if fits:
             ratio = count_of(chosen) / kept_elements(self.density, len(gradient))
-            stages.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
+        stages.adapt(ratio, math.ceil(math.log(self.density) / math.log(0.5)))
         return chosen
 
     def state_dict(self) -> dict[str, Any]:
