@@ -322,6 +322,72 @@ def test_what_cannot_be_scheduled_is_refused_with_a_remedy(ranks: Ranks) -> None
     ranks.run(2, refusals)
 
 
+def changed_parameters(rank: int) -> None:
+    """Freeze, unfreeze and add parameters, and set gradients by hand, between steps that are fine."""
+
+    def made(frozen: bool = False) -> tuple[nn.Module, ScheduledOptimizer]:
+        model = make_model()
+        model[2].weight.requires_grad_(not frozen)
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer = ScheduledOptimizer(inner, model, bucket_bytes=BUCKET)
+        run_steps(model, rank, range(2), optimizer)
+        return model, optimizer
+
+    for average in (False, True):  # all gradients are averaged before step()
+        model, optimizer = made(frozen=True)
+        model[2].weight.requires_grad_()
+        loss_of(model, rank, 2).backward()
+        if average:
+            refused(RuntimeError, "2.weight was unfrozen, or added", optimizer.average_gradients)
+            model[2].weight.requires_grad_(False)
+            model[2].weight.grad = None
+            optimizer.average_gradients()
+            model[2].weight.requires_grad_()
+        refused(RuntimeError, "2.weight was unfrozen, or added", optimizer.step)
+        model[2].weight.requires_grad_(False)
+        model[2].weight.grad = torch.ones_like(model[2].weight)
+        refused(RuntimeError, "2.weight is frozen and has a gradient", optimizer.step)
+        model[2].weight.grad = None
+        optimizer.param_groups[0]["params"].append(nn.Parameter(torch.ones(3)))
+        refused(RuntimeError, "not in the model was unfrozen, or added", optimizer.step)
+        del optimizer.param_groups[0]["params"][-1]
+        model[4].weight.requires_grad_(False)
+        refused(RuntimeError, "4.weight was frozen after", optimizer.step)
+        model[4].weight.requires_grad_()  # as a program that trains two models in turns does
+        optimizer.step()
+        optimizer.close()
+        assert_same_on_all_ranks(parameters(model))
+
+    # A gradient of this rank alone that appears while parameters wait for their step is not stepped.
+    model, optimizer = made(frozen=True)
+    before = model[2].weight.detach().clone()
+    loss_of(model, rank, 2).backward()
+    optimizer.step()
+    model[2].weight.grad = torch.ones_like(before)
+    optimizer.synchronize()
+    assert torch.equal(model[2].weight, before)
+    optimizer.zero_grad()
+    assert model[2].weight.grad is None
+
+    model, optimizer = made()
+    loss_of(model, rank, 2).backward()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    refused(RuntimeError, "0.weight was set by hand after it was sent", optimizer.step)
+    model, optimizer = made()
+    with optimizer.no_sync():
+        loss_of(model, rank, 2).backward()
+    model.zero_grad()
+    refused(RuntimeError, "0.weight was dropped before step", optimizer.step)
+    model, optimizer = made(frozen=True)
+    optimizer.close()
+    model[2].weight.grad = torch.ones_like(before)
+    refused(ValueError, "2.weight has a gradient already", lambda: scheduled(model))
+
+
+def test_parameters_that_change_and_gradients_set_by_hand_are_refused(ranks: Ranks) -> None:
+    ranks.run(2, changed_parameters)
+
+
 def broken_passes(rank: int) -> None:
     model = make_model()
     optimizer = scheduled(model)

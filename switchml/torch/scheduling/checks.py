@@ -61,6 +61,9 @@ def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[nn.P
         raise ValueError("the optimizer has no parameter that requires a gradient")
     for parameter in trained:
         _check_parameter(names[parameter], parameter)
+    for parameter in wanted:  # also frozen ones: the optimizer would step them with a gradient that is not averaged
+        if parameter.grad is not None:
+            raise ValueError(f"{names[parameter]} has a gradient already; call zero_grad() first")
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and module.weight in set(trained):
             raise TypeError(
@@ -77,8 +80,6 @@ def _check_parameter(name: str, parameter: Tensor) -> None:
         raise TypeError(f"{name} is on {parameter.device}; scheduling takes parameters on the CPU")
     if parameter.dtype not in _DTYPES:
         raise TypeError(f"{name} is {parameter.dtype}; scheduling takes float32, float64, float16 and bfloat16")
-    if parameter.grad is not None:
-        raise ValueError(f"{name} has a gradient already; call zero_grad() first")
 
 
 def check_same(group: dist.ProcessGroup, buckets: Sequence[Bucket], arguments: object) -> None:

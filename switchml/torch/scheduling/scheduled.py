@@ -166,14 +166,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         """Say that the gradients of this step are complete. The parameters are stepped when they are needed.
 
         Raises:
-            RuntimeError: `closure` is given, a gradient was not made by a backward pass of the model, or an earlier
-                pass failed.
+            RuntimeError: `closure` is given, a gradient was not made by a backward pass of the model, a parameter was
+                frozen or unfrozen, or an earlier pass failed.
 
         """
         if closure is not None:
             raise RuntimeError("a closure needs the averages of all gradients at once; call step() without one")
         self._time_step()
         if self._averaged:
+            self._require_same_parameters()
             self._optimizer.step()
             self._end_step()
             return
@@ -188,7 +189,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             self.average_gradients()
         if self._averaged:
             self._end_step()
-        for parameter in self._place:
+        for parameter in self._all_parameters():
             parameter.grad = None
         self._kept.clear()
 
@@ -377,22 +378,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _complete_round(self) -> None:
         """Send what this step has left: gradients of passes under `no_sync`, zeros for parameters without one."""
+        self._require_same_parameters()
+        self._require_own_gradients()
         self.synchronize()  # modules that were not called since the last step
         self._follow_first_rank()
-        for parameter, (number, index) in self._place.items():
+        for parameter in self._place:
             if parameter in self._kept:
                 self._take(parameter)
-            elif parameter.grad is not None and parameter not in self._travelling:
-                raise RuntimeError(
-                    f"{self._buckets[number].names[index]} has a gradient that no backward pass of the model made: "
-                    "gradients must not be set by hand, and a parameter that is unfrozen needs another "
-                    "ScheduledOptimizer (close() this one)"
-                )
-            elif parameter.grad is None and parameter in self._travelling:
-                raise RuntimeError(
-                    f"the gradient of {self._buckets[number].names[index]} was dropped before step(): call zero_grad() "
-                    "of the ScheduledOptimizer, after step()"
-                )
         has = [parameter in self._travelling for parameter in self._place]
         self._counts[:-_WORDS] = torch.tensor(has, dtype=torch.int32)
         for parameter, (number, index) in self._place.items():
@@ -402,6 +394,47 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             if not all(own in self._travelling for own in bucket.parameters):
                 self._streams.ready(self._round, number)
         self._streams.ready(self._round, len(self._buckets))
+
+    def _all_parameters(self) -> Iterator[Tensor]:
+        """Yield those of all param groups, also those that were frozen when this object was made."""
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+
+    def _require_same_parameters(self) -> None:
+        """Refuse parameters that were frozen, unfrozen or added since this object was made."""
+        for parameter in self._all_parameters():
+            if parameter in self._place:
+                change = "" if parameter.requires_grad else "was frozen after the ScheduledOptimizer was made"
+            elif parameter.requires_grad:
+                change = "was unfrozen, or added to a param group, after the ScheduledOptimizer was made"
+            else:
+                change = "" if parameter.grad is None else "is frozen and has a gradient, which is not averaged"
+            if change:
+                names = {own: name for name, own in self._model.named_parameters()}
+                raise RuntimeError(
+                    f"{names.get(parameter, 'a parameter that is not in the model')} {change}: close() it, and make "
+                    "another one for the parameters that are trained now"
+                )
+
+    def _require_own_gradients(self) -> None:
+        """Refuse gradients that were set or dropped by hand."""
+        for parameter, (number, index) in self._place.items():
+            name = self._buckets[number].names[index]
+            sent, kept = parameter in self._travelling, parameter in self._kept
+            if parameter.grad is None and (sent or kept):
+                raise RuntimeError(
+                    f"the gradient of {name} was dropped before step(): call zero_grad() of the ScheduledOptimizer, "
+                    "after step()"
+                )
+            if sent and type(parameter.grad) is not Travelling:
+                raise RuntimeError(
+                    f"the gradient of {name} was set by hand after it was sent to the other ranks: change gradients "
+                    "after average_gradients(), or close() this ScheduledOptimizer"
+                )
+            if parameter.grad is not None and not sent and not kept:
+                raise RuntimeError(
+                    f"{name} has a gradient that no backward pass of the model made: gradients must not be set by hand"
+                )
 
     def _time_step(self) -> None:
         now = time.perf_counter()
@@ -461,7 +494,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _other_gradients_hidden(self) -> Iterator[None]:
-        hidden = [(parameter, parameter.grad) for parameter in self._place if parameter.grad is not None]
+        hidden = [(one, one.grad) for one in self._all_parameters() if one.grad is not None]
         for parameter, _ in hidden:
             parameter.grad = None
         try:
