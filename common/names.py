@@ -7,10 +7,14 @@ job may have such a name; anything else is a name.
 from __future__ import annotations
 
 import re
+from typing import Final
 
-__all__ = ["is_job_name", "is_name", "names_in_list", "parse_job_reference"]
+__all__ = ["NAME_RULE", "is_job_name", "is_name", "names_in_list", "parse_job_reference"]
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME_RULE: Final = "1 to 64 of A-Z a-z 0-9 _ . -, and not begin with -"
+"""The rule for names, for messages: a name must be ..."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")  # commands would take -x for an option
 _ID = re.compile(r"[0-9]{1,64}")
 
 

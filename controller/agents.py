@@ -10,7 +10,7 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
 from switchml.common.clock import Clock, stood_still
-from switchml.common.names import is_name
+from switchml.common.names import NAME_RULE, is_name
 from switchml.common.version import VERSION
 from switchml.controller.config import EVERY_AGENT
 from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
@@ -218,7 +218,7 @@ def _validate(registration: pb.Register) -> None:
         )
     require_same_release(f"agent {registration.name!r}", registration.version)
     if not is_name(registration.name):
-        raise InvalidRequest(f"agent name {registration.name!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+        raise InvalidRequest(f"agent name {registration.name!r} must be {NAME_RULE}")
     for field in ("host", "socket", "instance"):
         if not getattr(registration, field):
             raise InvalidRequest(f"agent {registration.name}: {field} is empty")

@@ -72,7 +72,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.grpc_address import parse_grpc_address
-from switchml.common.names import is_name
+from switchml.common.names import NAME_RULE, is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
@@ -164,7 +164,7 @@ class SwitchConfig:
 
         """
         where = f"switch {self.name!r}"
-        _require(is_name(self.name), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
+        _require(is_name(self.name), f"{where}: name must be {NAME_RULE}")
         _require(
             self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is not one of {', '.join(_DEFAULT_POOL)}"
         )

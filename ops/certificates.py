@@ -6,7 +6,6 @@ equivalent certificates.
 """
 
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from switchml.common.errors import CertificateError
+from switchml.common.names import NAME_RULE, is_name
 from switchml.common.role import Role
 from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, switch_name
 
@@ -35,7 +35,6 @@ AUTHORITY: Final = "ca"
 
 _AUTHORITY_DAYS: Final = 3650
 _SKEW: Final = timedelta(minutes=5)  # tolerance for the clocks of other machines
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 _USES: Final = {Role.CONTROLLER: [_SERVER, _CLIENT], Role.SWITCH: [_SERVER]}
 
@@ -132,8 +131,8 @@ def issue(
 
 
 def _require_allowed(what: str, text: str) -> None:
-    if not _NAME.fullmatch(text):
-        raise CertificateError(f"the {what} {text!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    if not is_name(text):
+        raise CertificateError(f"the {what} {text!r} must be {NAME_RULE}")
     if text.lower().rstrip(".").endswith(SERVICES):  # a DNS name may end with a dot
         raise CertificateError(
             f"the {what} {text!r} ends with {SERVICES}, which is reserved for the names of services; choose another"

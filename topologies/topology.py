@@ -42,6 +42,7 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from switchml.common.errors import TopologyFileError
+from switchml.common.names import NAME_RULE, is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
@@ -378,8 +379,8 @@ def _text(value: object) -> str:
 
 
 def _name(value: object) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", _text(value)):
-        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    if not is_name(_text(value)):
+        raise ValueError(f"must be {NAME_RULE}")
     return _text(value)
 
 

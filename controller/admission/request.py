@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switchml.common.names import is_job_name, is_name
+from switchml.common.names import NAME_RULE, is_job_name, is_name
 from switchml.common.priorities import MAX_PRIORITY
 from switchml.common.slot_counts import MAXIMUM_AGGREGATORS, MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import InvalidRequest, NoRoom
@@ -42,9 +42,7 @@ class JobRequest:
                 workers_maximum=PROTOCOL_MAX_WORLD,
             )
         if self.name and not is_job_name(self.name):
-            raise InvalidRequest(
-                f"job name {self.name[:80]!r} must be 1 to 64 of A-Z a-z 0-9 _ . - and more than a number"
-            )
+            raise InvalidRequest(f"job name {self.name[:80]!r} must be {NAME_RULE}, and more than a number")
         highest = PROTOCOL_MAX_SLOT_INDEX + 1
         if self.slots and not (is_power_of_two(self.slots) and MINIMUM_SLOTS <= self.slots <= highest):
             raise InvalidRequest(
@@ -70,7 +68,7 @@ class JobRequest:
             )
         for name in names:
             if not is_name(name):
-                raise InvalidRequest(f"aggregator {name[:80]!r} is not a switch's name: 1 to 64 of A-Z a-z 0-9 _ . -")
+                raise InvalidRequest(f"aggregator {name[:80]!r} is not a switch's name: it must be {NAME_RULE}")
             if names.count(name) > 1:
                 raise InvalidRequest(f"aggregator {name} is named {names.count(name)} times; name each one once")
         if names and self.switch:

@@ -13,13 +13,13 @@ def test_digits_alone_are_an_id(text: str, job: int):
     assert not is_job_name(text)
 
 
-@pytest.mark.parametrize("text", ["digits", "2a", "-2", "2.0", "1_000", "x" * 64])
+@pytest.mark.parametrize("text", ["digits", "2a", ".2", "2.0", "1_000", "x" * 64])
 def test_anything_else_is_a_name(text: str):
     assert parse_job_reference(text) == text
     assert is_job_name(text)
 
 
-@pytest.mark.parametrize("text", ["", "a b", "x" * 65, "\u0662", "2\n", "9" * 5000])
+@pytest.mark.parametrize("text", ["", "a b", "x" * 65, "\u0662", "2\n", "9" * 5000, "-2", "-rf", "--all"])
 def test_what_is_neither(text: str):
     assert parse_job_reference(text) == text
     assert not is_job_name(text)
