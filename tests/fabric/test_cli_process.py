@@ -18,25 +18,43 @@ CTL = str(Path(sys.executable).with_name("switchml-ctl"))
 SECONDS = 60
 
 
+def blocked_import(package: str, place: Path) -> dict[str, str]:
+    """Return an environment in which a package prints a line when it is imported, and then blocks."""
+    (place / package).mkdir()
+    (place / package / "__init__.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
+    return {**os.environ, "PYTHONPATH": str(place)}
+
+
+def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a program, and return when it has begun to import the package that blocks."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a shell ignores it
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    return process
+
+
 @pytest.mark.parametrize(
     ("package", "status"),
     [("click", -signal.SIGINT), ("grpc", 128 + signal.SIGINT)],
     ids=["before the command is known", "of the command"],
 )
 def test_an_interrupt_while_modules_are_imported_ends_it_silently(package: str, status: int, tmp_path: Path) -> None:
-    """Create a package that is found before the real one; it prints a line when it is imported, and then blocks."""
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "__init__.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    process = subprocess.Popen(
-        [CTL, "job", "list"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a shell ignores it
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "importing\n"
+    process = started([CTL, "job", "list"], blocked_import(package, tmp_path))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=SECONDS)
     assert (process.returncode, stderr.strip()) == (status, "")
+
+
+@pytest.mark.parametrize("program", ["switchml-switch", "switchml-controller", "switchml-agent"])
+def test_an_interrupt_while_a_daemon_is_imported_ends_it_silently(program: str, tmp_path: Path) -> None:
+    importing_click = blocked_import("click", tmp_path)
+    process = started([str(Path(CTL).with_name(program)), "--version"], importing_click)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=SECONDS)
+    assert (process.returncode, stderr.strip()) == (-signal.SIGINT, "")
 
 
 def test_what_a_terminal_cannot_show_is_replaced() -> None:
