@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from switchml.common.grpc_address import UNIX
 from switchml.common.names import parse_job_reference
 from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
@@ -380,10 +381,15 @@ class ControllerClient:
             raise self._raised(error) from None
 
     def _raised(self, error: grpc.RpcError) -> ControllerError:
-        """Return the exception for a failed call, with a hint if only the other side uses TLS."""
+        """Return the exception for a failed call, with a hint if this side lacks TLS or a permission."""
         raised = from_rpc_error(error, self.address)
         if isinstance(raised, ControllerUnavailable) and self._security.certificates is None:
             for address in self.address.split(","):
+                if address.startswith(UNIX) and _is_forbidden(address.removeprefix(UNIX)):
+                    return ControllerUnavailable(
+                        f"permission denied: the controller at {address} is another user's; run this as that user, or "
+                        "choose another controller"
+                    )
                 if not address.startswith("unix:") and speaks_tls(address):
                     return ControllerUnavailable(
                         f"the controller at {address} speaks TLS and this client does not: give it a directory of "
@@ -399,6 +405,19 @@ def _own_name() -> str:
     except (KeyError, OSError):  # a user without a name
         user = f"user {os.getuid()}"
     return f"{user} on {socket.gethostname()}"
+
+
+def _is_forbidden(path: str) -> bool:
+    """Return whether this user lacks the permission to connect to a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except PermissionError:
+            return True
+        except OSError:
+            pass
+    return False
 
 
 def _reference(job: int | str) -> pb.JobReference:

@@ -55,6 +55,12 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         client.settimeout({DEADLINE})
         print(client.recv(4096))
 """
+_INFO = f"""
+try:
+    ControllerClient(sys.argv[1], {DEADLINE}).info()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
 _OPEN = """
 for path in sys.argv[1:]:
     try:
@@ -113,6 +119,19 @@ def test_the_agents_socket_is_its_own_users(place: Path) -> None:
     finally:
         process.terminate()
         process.wait(DEADLINE)
+
+
+@as_root
+def test_a_controller_that_is_another_users_is_named_as_such(place: Path) -> None:
+    address = place / "controller.sock"
+    program = "from switchml.controller.client import ControllerClient\n" + _BECOME + _INFO
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        address.chmod(0o600)
+        listening.listen()
+        command = [sys.executable, "-c", program, f"unix:{address}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, cwd="/", check=True)
+    assert f"permission denied: the controller at unix:{address} is another user's" in done.stdout
 
 
 @contextlib.contextmanager
