@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks.errors import MissingPeer
+from switchml.common.run_directory import expanded
 
 __all__ = ["TRANSPORTS", "command", "command_on_hosts", "version"]
 
@@ -80,7 +81,7 @@ def _program() -> Path:
     """The compiled rank. Its name is made of what it was made from, so that nothing stale is found."""
     mpicc = _find("mpicc")
     digest = hashlib.sha256(_SOURCE.read_bytes() + version().encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "switchml"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache")) / "switchml"
     program = cache / f"open_mpi_rank-{digest}"
     if program.exists():
         return program

@@ -30,6 +30,10 @@ __all__ = ["Failure", "exit_code", "explain"]
 
 _BAD_VALUES: Final = (ConfigurationError, TopologyFileError, ConfigError, InvalidRequest)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_LIMITS: Final = {
+    errno.EFBIG: "a file cannot be written: {}; raise the limit on the size of files (`ulimit -f`)",
+    errno.EMFILE: "a file cannot be opened: {}; raise the limit on open files (`ulimit -n`)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +57,8 @@ def explain(error: Exception) -> Failure | None:
             f"{gettempdir()}"
         )
         return Failure("NoSpace", text, ExitCode.ERROR)
+    if isinstance(error, OSError):
+        return Failure("OSError", _LIMITS.get(error.errno or 0, "{}").format(error), ExitCode.ERROR)
     return None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import resource
 
-__all__ = ["allow_open_files"]
+from switchml.common.errors import StartError
+
+__all__ = ["allow_open_files", "require_open_files"]
 
 
 def allow_open_files() -> int:
@@ -14,3 +16,17 @@ def allow_open_files() -> int:
     with contextlib.suppress(OSError, ValueError):  # the systemd units forbid it, and set a sufficient limit themselves
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def require_open_files(count: int, purpose: str) -> None:
+    """Raise this process's limit to `count` if it is lower. Raises StartError if the system does not allow that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count or soft == resource.RLIM_INFINITY:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    except (OSError, ValueError):
+        raise StartError(
+            f"{purpose} needs {count} open files in this process, which may have {hard}; raise the limit, with "
+            f"`ulimit -n {count}` or LimitNOFILE of its unit"
+        ) from None

@@ -40,8 +40,16 @@ def find_program(name: str) -> str:
 
 
 def boot_id() -> str:
-    """Return an identifier of this boot of the machine, which tells process ids from those before a reboot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    """Return an identifier of this boot of the machine, which tells process ids from those before a reboot.
+
+    Raises StartError if /proc is not mounted.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise StartError(
+            f"{error.filename} cannot be read ({error.strerror}); mount /proc, by which processes are known"
+        ) from None
 
 
 def last_lines(path: Path, count: int = 8) -> list[str]:

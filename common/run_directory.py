@@ -20,6 +20,7 @@ __all__ = [
     "CONFIG_VARIABLE",
     "default_config_file",
     "default_run_directory",
+    "expanded",
     "read_config_file",
     "require_private",
 ]
@@ -30,13 +31,29 @@ CONFIG_VARIABLE: Final = "SWITCHML_CONFIG"
 _CHOOSE: Final = "choose another (--run-dir, SWITCHML_RUN_DIR)"
 
 
-def default_config_file(environ: Mapping[str, str]) -> Path:
-    """Return switchml/config.toml in $XDG_CONFIG_HOME, by default in ~/.config."""
+def default_config_file(environ: Mapping[str, str]) -> Path | None:
+    """Return switchml/config.toml in $XDG_CONFIG_HOME, by default in ~/.config; None for a user without a home."""
     home = environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "switchml" / "config.toml"
+    try:
+        return (Path(home) if home else Path.home() / ".config") / "switchml" / "config.toml"
+    except RuntimeError:  # neither $HOME nor an entry in passwd(5)
+        return None
 
 
-def read_config_file(environ: Mapping[str, str], named: Path | None = None) -> tuple[Path, dict[str, Any]]:
+def expanded(path: str) -> Path:
+    """Return the absolute path of a text that may begin with ~.
+
+    Raises:
+        ConfigurationError: that user has no home directory, or does not exist.
+
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(f"path {path}: {error}; give an absolute path") from None
+
+
+def read_config_file(environ: Mapping[str, str], named: Path | None = None) -> tuple[Path | None, dict[str, Any]]:
     """Return the path of the configuration file and its content, which is empty if the default file does not exist.
 
     The file is `named`, else $SWITCHML_CONFIG, else the default one.
@@ -48,6 +65,8 @@ def read_config_file(environ: Mapping[str, str], named: Path | None = None) -> t
     variable = environ.get(CONFIG_VARIABLE)
     asked = named or (Path(variable) if variable else None)
     path = asked or default_config_file(environ)
+    if path is None:
+        return None, {}
     try:
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -38,7 +38,7 @@ _OF_KUBERNETES: Final = re.compile(r"\w+_SERVICE_(HOST|PORT\w*)|\w+_PORT(_\d+_(T
 
 
 def unknown_variables(environ: Mapping[str, str]) -> str:
-    """Return a warning about variables with the prefix that nothing reads; an empty string if there are none."""
+    """Return a warning about variables with the prefix that nothing reads; an empty string if all are known."""
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in VARIABLES)
     unknown = [name for name in unknown if not _OF_KUBERNETES.fullmatch(name)]
     if not unknown:

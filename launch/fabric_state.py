@@ -2,17 +2,51 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from switchml.common.errors import StartError
+from switchml.common.errors import RunDirectoryError
 from switchml.common.processes import ProcessRecord, boot_id
-from switchml.launch.run_directory import RunDirectory
+from switchml.launch.run_directory import WITHOUT_STATE, RunDirectory
 from switchml.launch.settings import FabricOptions
 
 __all__ = ["CONTROLLER", "Fabric", "FabricStatus", "inspect"]
 
 CONTROLLER = "controller"
 """The name of the controller among a fabric's processes."""
+
+_HIGHEST_PID: Final = 2**22
+_SHAPE: Final = {
+    "phase": "running",
+    "keep": True,
+    "boot": "",
+    "version": "",
+    "started": 0.0,
+    "options": dataclasses.asdict(FabricOptions()),
+    "socket_directory": "",
+    "controller": "",
+    "switches": [{"name": ""}],
+    "agents": [{"name": "", "socket": ""}],
+    "processes": [{"name": "", "pid": 1, "start_time": 1, "log": ""}],
+}
+"""The keys of fabric.json, with values of their types."""
+
+
+def _require_like(value: Any, example: Any, place: str = "the file") -> None:
+    """Raise ValueError unless a value and its parts have the types of an example, and KeyError if a part is missing."""
+    if isinstance(example, float) and isinstance(value, int):
+        value = float(value)
+    if type(value) is not type(example):
+        raise ValueError(f"{place} is {value!r}")
+    if isinstance(example, dict):
+        for key in example:
+            _require_like(value[key], example[key], key)
+    elif isinstance(example, list):
+        for part in value:
+            _require_like(part, example[0], f"an entry of {place}")
+    elif (place == "pid" and not 0 < value <= _HIGHEST_PID) or (
+        place == "phase" and value not in ("starting", "running")
+    ):
+        raise ValueError(f"{place} is {value!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +100,7 @@ class Fabric:
         if content is None:
             return None
         try:
+            _require_like(content, _SHAPE)
             return cls(
                 run_directory=run_directory,
                 phase=content["phase"],
@@ -81,10 +116,10 @@ class Fabric:
                 agents=tuple(content["agents"]),
                 processes=tuple(ProcessRecord(**process) for process in content["processes"]),
             )
-        except (KeyError, TypeError) as error:
-            raise StartError(
-                f"{run_directory.state_file} was written by another version of SwitchML ({error}); end that fabric "
-                "with the version that started it, or remove the file"
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunDirectoryError(
+                f"{run_directory.state_file} is damaged, or was written by another version of SwitchML ({error}); "
+                f"{WITHOUT_STATE}"
             ) from error
 
 

@@ -20,11 +20,14 @@ from types import FrameType
 from typing import BinaryIO, Final, TypeAlias
 
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
+from switchml.common.open_files import require_open_files
 
 __all__ = ["Consequence", "Launch", "check_command", "reserved_port", "run_workers"]
 
 GRACE_SECONDS: Final = 5.0
 DECISION_SECONDS: Final = 30.0  # for decisions about failed workers when no worker is left
+_FILES_OF_WORKER: Final = 3
+_OTHER_FILES: Final = 64
 _READ_BYTES: Final = 65536
 _LONGEST_LINE: Final = 65536
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
@@ -221,12 +224,13 @@ def run_workers(
     then the others continue; a decision that is not made within 30 s after the end of the last worker is not waited
     for. A first SIGINT or SIGTERM to this process is passed to `on_interrupt` and forwarded to all; a second one kills
     them. The callbacks run in the calling thread and should be quick. Raises CommandNotExecutableError if the kernel
-    refuses the program, OSError if it refuses a process.
+    refuses the program, StartError if the ranks need more open files than are allowed, OSError if it refuses a process.
     """
 
     def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
         return _Worker(rank, command, environment, log_directory / f"rank-{rank}.log", again)
 
+    require_open_files(_OTHER_FILES + _FILES_OF_WORKER * len(environments), f"a launch of {len(environments)} ranks")
     with _wake_ups() as (receiver, sender):
         group = _Group(on_output, on_exit, on_interrupt, on_failure, start, sender)
         try:

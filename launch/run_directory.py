@@ -15,13 +15,14 @@ from switchml.common.errors import RunDirectoryError
 from switchml.common.names import parse_job_reference
 from switchml.common.run_directory import require_private
 
-__all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]
+__all__ = ["UNIX_PATH_LIMIT", "WITHOUT_STATE", "RunDirectory"]
 
 UNIX_PATH_LIMIT: Final = 107
 """Maximum length of a Unix socket's path in bytes, without its terminating zero (unix(7): sun_path has 108)."""
 
 _LOCK_RETRY_SECONDS: Final = 0.05
-_WITHOUT_STATE: Final = "remove it, and `switchml-ctl down` ends the processes that it listed"
+WITHOUT_STATE: Final = "remove it, and `switchml-ctl down` ends the processes that it listed"
+"""The way out when fabric.json is damaged."""
 
 
 class RunDirectory:
@@ -110,9 +111,9 @@ class RunDirectory:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{self.state_file} cannot be read: {error}; {_WITHOUT_STATE}") from error
+            raise RunDirectoryError(f"{self.state_file} cannot be read: {error}; {WITHOUT_STATE}") from error
         if not isinstance(content, dict):
-            raise RunDirectoryError(f"{self.state_file} is not a JSON object; {_WITHOUT_STATE}")
+            raise RunDirectoryError(f"{self.state_file} is not a JSON object; {WITHOUT_STATE}")
         return content
 
     def write_state(self, state: dict[str, Any]) -> None:

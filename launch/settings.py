@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from switchml.common.errors import ConfigurationError
 from switchml.common.names import names_in_list
-from switchml.common.run_directory import default_run_directory, read_config_file
+from switchml.common.run_directory import default_run_directory, expanded, read_config_file
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from switchml.topologies.targets import TARGETS
@@ -168,7 +168,7 @@ def _ipv4(value: Any) -> str:
 
 
 def _path(value: Any) -> str:
-    return str(Path(_text(value)).expanduser().absolute())
+    return str(expanded(_text(value)))
 
 
 def _address(value: Any) -> str:
@@ -373,7 +373,7 @@ KEYS: Final[dict[str, Key]] = {
 """All settings, by their names in the configuration file."""
 
 
-def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path, dict[str, Any]]:
+def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path | None, dict[str, Any]]:
     """Return the configuration file's path and its values, by the names in KEYS."""
     path, content = read_config_file(environment, named)
     flat: dict[str, Any] = {}
@@ -427,7 +427,7 @@ def load(
         fabric |= {"controller": found["controller"] or "", "insecure": found["insecure"]}
     return Settings(
         controller=found["controller"],
-        run_dir=Path(run_dir).expanduser().absolute() if run_dir else default_run_directory(environment),
+        run_dir=expanded(run_dir) if run_dir else default_run_directory(environment),
         fabric=FabricOptions(**fabric),
         job_slots=found["job.slots"],
         job_switch=found["job.switch"],

@@ -253,7 +253,7 @@ def _fabric(settings: Settings) -> Iterable[Check]:
     try:
         status = inspect(RunDirectory(settings.run_dir))
     except OperationError as error:
-        yield Check("fabric", FAILURE, str(error), "Choose another run directory with --run-dir.")
+        yield Check("fabric", FAILURE, str(error), "Correct this, or choose another run directory with --run-dir.")
         return
     left = ", ".join(process.name for process in orphans(settings.run_dir))
     if status.fabric is None and left:

@@ -170,11 +170,10 @@ def _agent_socket(
         return Path(agent)
     if environ.get("SWITCHML_AGENT"):
         return Path(environ["SWITCHML_AGENT"])
-    given = environ.get("SWITCHML_RUN_DIR")
-    directory = Path(given).expanduser().absolute() if given else configured_run_directory(environ)
+    directory = configured_run_directory(environ)
     sockets = agent_sockets(directory)
     if not sockets:
-        if given:
+        if environ.get("SWITCHML_RUN_DIR"):
             return directory / "agent.sock"  # where `switchml-agent` listens by default
         raise ConnectError(
             f"there is no agent: {directory} holds no fabric, and neither SWITCHML_AGENT (the socket of the agent on "

@@ -7,27 +7,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from switchml.common.errors import ConfigurationError, RunDirectoryError
-from switchml.common.run_directory import default_run_directory, read_config_file, require_private
+from switchml.common.run_directory import default_run_directory, expanded, read_config_file, require_private
 from switchml.errors import ConnectError
 
 __all__ = ["agent_sockets", "configured_run_directory"]
 
 
 def configured_run_directory(environ: Mapping[str, str]) -> Path:
-    """Return the run directory if SWITCHML_RUN_DIR names none: `run_dir` of the configuration file, else the default.
+    """Return SWITCHML_RUN_DIR, else `run_dir` of the configuration file, else the default run directory.
 
     Raises:
-        ConnectError: the configuration file cannot be read.
+        ConnectError: the configuration file cannot be read, or the directory is that of a user without a home.
 
     """
     try:
+        given = environ.get("SWITCHML_RUN_DIR")
+        if given:
+            return expanded(given)
         path, content = read_config_file(environ)
+        run_dir = content.get("run_dir", "")
+        if not isinstance(run_dir, str):
+            raise ConnectError(f"configuration file {path}: run_dir is {run_dir!r}; it must be a string")
+        return expanded(run_dir) if run_dir else default_run_directory(environ)
     except ConfigurationError as error:
         raise ConnectError(str(error)) from error
-    run_dir = content.get("run_dir", "")
-    if not isinstance(run_dir, str):
-        raise ConnectError(f"configuration file {path}: run_dir is {run_dir!r}; it must be a string")
-    return Path(run_dir).expanduser().absolute() if run_dir else default_run_directory(environ)
 
 
 def agent_sockets(directory: Path) -> list[Path]:

@@ -59,7 +59,10 @@ def require_privileges() -> None:
     """Raise NamespaceError, which names what is missing, unless this process may create network namespaces."""
     if shutil.which("ip") is None:
         raise NamespaceError("the program ip is not on PATH; on Debian or Ubuntu: sudo apt-get install iproute2")
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise NamespaceError(f"{error.filename} cannot be read: {error.strerror}; mount /proc") from None
     effective = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:"))
     missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
     if missing:
