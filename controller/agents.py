@@ -41,6 +41,7 @@ class _Switch(Protocol):
     def highest_port(self) -> int: ...
     @property
     def neighbours(self) -> Mapping[int, str]: ...
+    def require_tenant(self, tenant: str) -> None: ...
 
 
 class AgentSession:
@@ -118,12 +119,14 @@ class Agents:
             InvalidRequest: a field has a value that is not allowed, or another switch is at its switch port.
             VersionMismatch: software or wire protocol are of another version.
             SwitchNotFound: it names a switch that is not configured.
+            PermissionDenied: the switch is for another tenant.
             AgentExists: an agent of this name is live in another process.
             NoRoom: there are too many agents.
 
         """
         _validate(registration)
         switch = self._find_switch(registration.switch)
+        switch.require_tenant(tenant)
         _require_number(registration, "switch_port", switch.highest_port)
         port = registration.switch_port
         if port in switch.neighbours:

@@ -38,6 +38,7 @@ Example::
     multicast_port = 1               # the switch port of that segment
     aggregator_port = 1              # soft: the port at which the ranks of jobs over aggregators reach it
     tls = "auto"                     # auto: not on loopback; on: always; off: never, the path to the switch is trusted
+    tenant = "vision"                # only agents and jobs of this tenant use it, as on its own host; missing: all do
     # parent = {switch = "t1", port = 9, uplink = 2}  # in a tree: port 9 of t1, above this switch, leads to port 2 here
 
     [[switches]]
@@ -130,6 +131,7 @@ class SwitchConfig:
     `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of results. Ranks of jobs
     over aggregators are at `aggregator_port`, whatever switch their agents are attached to.
     `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on loopback.
+    `tenant` is the only one whose agents and jobs may use it; if it is empty, all may.
     `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
     `mac` is the address that its neighbours see; with `udp_ports`, or without a `mac`, it does not see theirs.
     """
@@ -154,6 +156,7 @@ class SwitchConfig:
     multicast_port: int = 1
     aggregator_port: int = 1
     tls: str = "auto"
+    tenant: str = ""
     parent: ParentLink | None = None
 
     def __post_init__(self) -> None:

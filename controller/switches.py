@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from switchml.common.port_numbers import highest_port
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
 from switchml.controller.drivers import MAX_NONCE, Driver, JobTables, PortLoss, SwitchContents
-from switchml.controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
+from switchml.controller.errors import InvalidRequest, NoRoom, PermissionDenied, SwitchNotFound, SwitchUnavailable
 from switchml.controller.store.database import EPOCHS_OF_A_NONCE, Store
 from switchml.controller.store.events import EventKind
 from switchml.dataplane.constants import Verdict
@@ -47,6 +47,25 @@ class ManagedSwitch:
     def highest_port(self) -> int:
         """The highest port number that it may have."""
         return highest_port(self.config.target)
+
+    @property
+    def tenant(self) -> str:
+        """The only tenant whose agents and jobs may use it; empty if all may."""
+        return self.config.tenant
+
+    def require_tenant(self, tenant: str) -> None:
+        """Check that agents and jobs of this tenant may use it.
+
+        Raises:
+            PermissionDenied: it is for another tenant.
+
+        """
+        if self.tenant not in ("", tenant):
+            whose = f"those of tenant {tenant}" if tenant else "those without a tenant"
+            raise PermissionDenied(
+                f"switch {self.name} is for agents and jobs of tenant {self.tenant}, and not for {whose}; name another"
+                " switch, or let an administrator remove `tenant` from the switch in the controller's configuration"
+            )
 
     @property
     def ready(self) -> bool:
@@ -108,22 +127,28 @@ class Switches:
             raise SwitchNotFound(f"no switch has the name {name!r}; configured: {known}")
         return self._switches[name]
 
-    def candidates(self, name: str) -> list[ManagedSwitch]:
-        """Return the switches that a job could start on now: of all, or of the named one and those below it.
+    def candidates(self, name: str, tenant: str) -> list[ManagedSwitch]:
+        """Return the switches that a tenant's job could start on: of all, or of the named one and those below it.
 
         Raises:
-            SwitchNotFound: no switch of this name, or none at all, is configured.
+            SwitchNotFound: no switch of this name, or none for this tenant, is configured.
+            PermissionDenied: the named one is for another tenant.
             SwitchUnavailable: none is ready; the message says why.
 
         """
-        wanted = [self.get(name)] if name else list(self)
+        usable = [switch for switch in self if switch.tenant in ("", tenant)]
+        wanted = [self.get(name)] if name else usable
+        for switch in wanted:
+            switch.require_tenant(tenant)
         if not wanted:
-            raise SwitchNotFound("no switch is configured; add a [[switches]] table to the configuration")
+            raise SwitchNotFound(
+                "no switch for this tenant is configured; add a [[switches]] table to the configuration"
+            )
         ready = [switch for switch in wanted if switch.ready]
         if not ready:
             raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))
         below = self.trees.below(name) if name else []
-        return ready + [switch for switch in self if switch.ready and switch.name in below and switch.name != name]
+        return ready + [switch for switch in usable if switch.ready and switch.name in below and switch.name != name]
 
     def next_epoch(self, switches: Sequence[ManagedSwitch], tenant: str) -> int:
         """Return an epoch that none of these switches has used since its registers were empty.

@@ -40,8 +40,8 @@ class _Jobs(Protocol):
     def held(self) -> Sequence[Job]:
         """Return the jobs that live or are being freed."""
 
-    async def drain(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the ending jobs have freed everything; return whether they have."""
+    async def wait_for_room(self, seconds: float) -> None:
+        """Wait until a job has freed its slots on a switch, at most `seconds`."""
 
 
 class Admission:
@@ -87,21 +87,24 @@ class Admission:
 
     async def _renew_epochs(self, request: JobRequest) -> None:
         """Restart the epochs of switches without jobs on which the tenant can have no more."""
-        for switch in self._switches.candidates(request.switch):
+        for switch in self._switches.candidates(request.switch, request.tenant):
             if not any(place.switch == switch.name for job in self._jobs.held() for place in job.switches):
                 await self._switches.renew_epochs(switch, request.tenant)
 
     async def _admit_when_free(self, request: JobRequest, placement: Placement | None) -> Admitted:
-        try:
-            return self._admit(request, placement)
-        except (NoRoom, NoAgent) as refusal:
-            ending = [job.name for job in self._jobs.held() if not job.live]
-            if not ending:
-                raise
-            if not await self._jobs.drain(_ENDING_SECONDS):
-                why = f"job {', '.join(ending)} has ended, and had not freed its slots within {_ENDING_SECONDS:g} s"
-                raise type(refusal)(f"{refusal.message}; {why}", **refusal.figures) from None
-        return self._admit(request, placement)
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while True:
+            try:
+                return self._admit(request, placement)
+            except (NoRoom, NoAgent) as refusal:
+                ending = [job.name for job in self._jobs.held() if not job.live]
+                left = deadline - time.monotonic()
+                if not ending:
+                    raise
+                if left <= 0:
+                    why = f"job {', '.join(ending)} has ended, and had not freed its slots within {_ENDING_SECONDS:g} s"
+                    raise type(refusal)(f"{refusal.message}; {why}", **refusal.figures) from None
+            await self._jobs.wait_for_room(left)
 
     def _admit(self, request: JobRequest, placement: Placement | None) -> Admitted:
         if any(job.live and job.name == request.name for job in self._jobs.held()):
@@ -111,7 +114,7 @@ class Admission:
         if placement is not None:
             names = dict.fromkeys(session.switch for session in placement.sessions)
             return self._admit_on([self._switches.get(name) for name in names], request, placement)
-        candidates = self._switches.candidates(request.switch)
+        candidates = self._switches.candidates(request.switch, request.tenant)
         trees = self._trees(candidates)
         if request.switch and trees:
             return self._admit_on(trees[-1], request, placement)  # the named switch with all below it
@@ -149,6 +152,7 @@ class Admission:
             placement = self._choose(scope, request)
         ranks = Counter(session.switch for session in placement.sessions)
         tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
+        tree.require_tenant(request.tenant)
         tree.require_room(ranks)
         if request.adds_floats:
             tree.require_floats()
@@ -158,6 +162,7 @@ class Admission:
     def _admit_over(self, request: JobRequest, placement: Placement | None) -> Admitted:
         """Admit a job to the aggregators that it names, with its ranks at any agents."""
         tree = JobTree.over(self._switches, request.aggregators)
+        tree.require_tenant(request.tenant)
         slots = self._slots(tree.switches, request)
         if slots < len(tree.switches):
             raise InvalidRequest(

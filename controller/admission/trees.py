@@ -121,6 +121,16 @@ class JobTree:
                     f" attached to switch {session.switch}; only a soft switch takes packets of all agents at one port"
                 )
 
+    def require_tenant(self, tenant: str) -> None:
+        """Check that jobs of this tenant may use all its switches.
+
+        Raises:
+            PermissionDenied: one is for another tenant.
+
+        """
+        for switch in self.switches:
+            switch.require_tenant(tenant)
+
     @property
     def top(self) -> ManagedSwitch:
         """The switch that completes the sums."""

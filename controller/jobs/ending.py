@@ -15,7 +15,7 @@ from switchml.controller.jobs.live import LiveJob
 from switchml.controller.jobs.placed import revocation
 from switchml.controller.jobs.register import JobRegister
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import JobState, counters_by_name
+from switchml.controller.records import JobState, JobSwitch, counters_by_name
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch
 from switchml.dataplane.constants import Verdict
@@ -61,13 +61,11 @@ class JobEndings:
         return live.ending
 
     async def _free(self, live: LiveJob) -> None:
-        """Store the job's counters, then free its tables and slots."""
+        """Store the job's counters, and free what it holds on each switch, however long the others take."""
         job = live.job
-        async with live.locked():
-            if live.installed:
-                await self._remove_tables(live)
-            self._pools.free(job.switches)
-            self._jobs.remove(live)
+        freeing = [self._free_on(live, place, switch) for place, switch in live.places()]
+        await asyncio.gather(self._read(live), *freeing)
+        self._jobs.remove(live)
         try:
             self._store.save_progress(job)
         except StoreError as error:
@@ -75,16 +73,22 @@ class JobEndings:
         live.updated.notify()
         self.on_freed(job.name)
 
-    async def _remove_tables(self, live: LiveJob) -> None:
-        """Read a job's counters and remove its tables, from the leaves up."""
-        try:
+    async def _read(self, live: LiveJob) -> None:
+        if live.written:
             live.job.counters = await read_counters(live)
-            for switch, tables in reversed(live.tables()):
-                await self._remove(live, switch, tables)
-        except Exception:
-            _LOG.exception("job %s: its tables were not removed", live.job.name)
-            for switch in live.switches:
+
+    async def _free_on(self, live: LiveJob, place: JobSwitch, switch: ManagedSwitch) -> None:
+        """Remove a job's tables from one of its switches, and free its slots there."""
+        async with switch.lock:
+            tables = live.written.pop(switch.name, None)
+            try:
+                if tables is not None:
+                    await self._remove(live, switch, tables)
+            except Exception:
+                _LOG.exception("job %s: its tables were not removed from switch %s", live.job.name, switch.name)
                 switch.driver.prepare_again()
+            self._pools.free([place])
+        self._jobs.note_room()
 
     async def _remove(self, live: LiveJob, switch: ManagedSwitch, tables: JobTables) -> None:
         name, driver = live.job.name, switch.driver
@@ -92,6 +96,7 @@ class JobEndings:
             await driver.remove_job(tables)
         except SwitchUnavailable as error:
             _LOG.warning("job %s: its tables are removed when the switch is back: %s", name, error)
+            driver.prepare_again()  # it may be connected and only have answered too late
         except SwitchRefused as error:
             _LOG.error("job %s: its tables were not removed: %s", name, error)
             driver.prepare_again()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
+from switchml.controller.drivers import JobTables
 from switchml.controller.errors import ControllerError
 from switchml.controller.jobs.placed import PlacedJob
 from switchml.controller.proto import switchml_pb2 as pb
@@ -132,13 +133,14 @@ class Transition:
 class LiveJob(PlacedJob):
     """A job with its tasks and pending answers.
 
-    ``job`` is the only copy in memory while this exists. Once ``installed`` is set, the switches may hold its tables.
+    ``job`` is the only copy in memory while this exists. ``written`` has the tables that each switch must hold, which
+    differ from those of the job while it changes its epoch; the switch's lock is held while an item changes.
     """
 
     def __init__(self, job: Job, switches: Sequence[ManagedSwitch]) -> None:
         super().__init__(job, switches)
         self.first_epoch = job.epoch  # the first epoch that this controller knows
-        self.installed = False
+        self.written: dict[str, JobTables] = {}  # by switch
         self.transition: Transition | None = None  # the current transition into an epoch
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
         self.failed_at: dict[int, int] = {}  # rank -> the chunk of that check

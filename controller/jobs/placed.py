@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
 from switchml.common.opening_time import seconds_to_open
@@ -37,14 +36,6 @@ class PlacedJob:
     def places(self) -> Iterator[tuple[JobSwitch, ManagedSwitch]]:
         """Yield the job's record for each switch, with that switch."""
         yield from zip(self.job.switches, self.switches, strict=True)
-
-    @contextlib.asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
-        """Hold the locks of all its switches, which all tasks take in the same order."""
-        async with contextlib.AsyncExitStack() as stack:
-            for switch in sorted(self.switches, key=lambda switch: switch.name):
-                await stack.enter_async_context(switch.lock)
-            yield
 
     def tables(self) -> list[tuple[ManagedSwitch, JobTables]]:
         """Return each switch with the tables that it must hold for the job; every rank's endpoint must be known."""

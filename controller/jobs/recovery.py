@@ -85,15 +85,11 @@ class Recovery:
 
         `what` has happened to it, if anything, so that its registers are empty.
         """
-        held = [
-            live
-            for live in self._jobs.live_jobs()
-            if live.is_on(switch.name) and live.job.state is not JobState.PENDING
-        ]
+        held = [live for live in self._jobs.live_jobs() if switch.name in live.written]
         if what and self._store.last_epoch(switch.name):
             self._store.events.record(EventKind.SWITCH_RESTARTED, f"it {what}", switch=switch.name)
         for live in held:
             if what and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} {what} and lost the sums in its registers"
                 self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
-        return [tables for live in held if live.job.live for one, tables in live.tables() if one is switch]
+        return [live.written[switch.name] for live in held if live.job.live]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from switchml.controller.errors import JobNotFound
-from switchml.controller.jobs.live import LiveJob
+from switchml.controller.jobs.live import LiveJob, Signal
 from switchml.controller.records import Job, JobState
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
@@ -32,6 +32,7 @@ class JobRegister:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held: dict[int, LiveJob] = {}
+        self._room = Signal()
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._held.values()))
@@ -43,6 +44,7 @@ class JobRegister:
     def remove(self, live: LiveJob) -> None:
         """Forget a job that holds nothing any more."""
         del self._held[live.job.key]
+        self.note_room()
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -131,9 +133,22 @@ class JobRegister:
         live.updated.notify()
         self._store.save_state(live.job, before, live.job.failure)
 
-    async def drain(self, seconds: float | None = None) -> bool:
-        """Wait at most `seconds` until the ending jobs have freed everything; return whether they have."""
-        ending = {held.ending for held in self._held.values() if held.ending is not None}
+    def note_room(self) -> None:
+        """Wake the tasks that wait for room: a job has freed its slots on a switch."""
+        self._room.notify()
+
+    async def wait_for_room(self, seconds: float) -> None:
+        """Wait until a job has freed its slots on a switch, at most `seconds`."""
+        await self._room.wait(seconds)
+
+    async def drain(self, seconds: float | None = None, tenant: str | None = None) -> bool:
+        """Wait at most `seconds` until the ending jobs, of this tenant or of all, have freed everything.
+
+        Return whether they have.
+        """
+        ending = {
+            held.ending for held in self._held.values() if held.ending is not None and tenant in (None, held.job.tenant)
+        }
         if not ending:
             return True
         _, pending = await asyncio.wait(ending, timeout=seconds)

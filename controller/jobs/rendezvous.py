@@ -215,7 +215,7 @@ class Rendezvous:
                 self._refuse_all(meeting, *refusal)
             elif missing or before is not None:
                 await meeting.updated.wait(remaining)
-            elif await self._jobs.drain(remaining) and not meeting.missing():
+            elif await self._jobs.drain(remaining, meeting.tenant) and not meeting.missing():
                 # Ranks that start again may come before the end of their previous job, which had another key.
                 await self._start(meeting)
 

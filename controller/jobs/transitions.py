@@ -100,7 +100,7 @@ class Transitions:
 
     def recover(self, live: LiveJob) -> None:
         """Wait for the agents of a job that was live when the controller ended."""
-        live.installed = True
+        live.written = {switch.name: tables for switch, tables in live.tables()}
         self._begin(live, Transition(past=True, returning=True), f"recovery of job {live.job.name}")
 
     def renew(self, live: LiveJob, why: str) -> None:
@@ -266,9 +266,8 @@ class Transitions:
             if transition.past:
                 await self._quiesce(live, transition)
             await self._assign(live, transition, target)
-            async with live.locked():
-                await self._replace_tables(live, target, transition.past)
-                self._commit(live, transition, target.job)
+            await self._replace_tables(live, target)
+            self._commit(live, transition, target.job)
         except _Interrupted:
             transition.returning = False
             return False
@@ -499,20 +498,25 @@ class Transitions:
 
     # ---- 4 and 5: replace the tables, commit, activate -------------------------------------------------------------
 
-    async def _replace_tables(self, live: LiveJob, target: PlacedJob, past: bool) -> None:
-        live.installed = True
-        for switch in target.switches:
-            await self._switches.vouch(switch, target.job.epoch)
-        if not past:
-            for switch, tables in target.tables():
-                await switch.driver.install_job(tables)
-            return
-        new = {switch.name: tables for switch, tables in target.tables()}
-        for switch, old in live.tables():
-            if switch.name in new:
-                await switch.driver.replace_job(old, new[switch.name])
-            else:
-                await switch.driver.remove_job(old)
+    async def _replace_tables(self, live: LiveJob, target: PlacedJob) -> None:
+        """Make the job's switches hold the tables of the target, and no others of the job.
+
+        While one of them is written, only its own lock is held: a silent switch delays only the jobs on it.
+        """
+        wanted = {switch.name: tables for switch, tables in target.tables()}
+        for switch in live.switches:
+            async with switch.lock:
+                before, after = live.written.get(switch.name), wanted.get(switch.name)
+                if after is not None:
+                    await self._switches.vouch(switch, after.epoch)
+                    live.written[switch.name] = after
+                if before is None and after is not None:
+                    await switch.driver.install_job(after)
+                elif before is not None and after is not None:
+                    await switch.driver.replace_job(before, after)
+                elif before is not None:
+                    await switch.driver.remove_job(before)
+                    del live.written[switch.name]
 
     def _commit(self, live: LiveJob, transition: Transition, target: Job) -> None:
         """Replace the job by the target, also in the store, and tell its agents."""

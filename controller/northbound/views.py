@@ -42,7 +42,7 @@ class JobViews:
     async def view(self, job: Job) -> pb.Job:
         """Return a job as it is now; wait for the end of a job that is ending."""
         live = self._jobs.get(job)
-        if live is not None and live.installed and live.ending is None:
+        if live is not None and live.written and live.ending is None:
             counters = await read_counters(live)
             if live.ending is None:  # otherwise the final reading is in progress, and this one is older
                 job.counters = counters

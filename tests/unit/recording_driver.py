@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from switchml.controller.drivers import Capabilities, Driver, JobTables, JobTraffic, PortLoss, SwitchContents
@@ -28,6 +29,8 @@ class RecordingDriver(Driver):
         self.refused: set[str] = set()
         self.packets = 0  # of each verdict
         self.prepared_again = False
+        self.answers = asyncio.Event()  # cleared: changes of its tables wait
+        self.answers.set()
         self.nonce = 0
 
     @property
@@ -36,14 +39,17 @@ class RecordingDriver(Driver):
 
     async def install_job(self, job: JobTables) -> None:
         self.tables = job
+        await self.answers.wait()
         self._change("install", f"{job.epoch}")
 
     async def replace_job(self, old: JobTables, new: JobTables) -> None:
         self.tables = new
+        await self.answers.wait()
         self._change("replace", f"{old.epoch} by {new.epoch}")
 
     async def remove_job(self, job: JobTables) -> None:
         self.tables = None
+        await self.answers.wait()
         self._change("remove", f"{job.epoch}")
 
     def _change(self, what: str, epochs: str) -> None:

@@ -24,6 +24,9 @@ class Switch:
     def highest_port(self) -> int:
         return highest_port(self.target)
 
+    def require_tenant(self, tenant: str) -> None:
+        """Do nothing: it is for all tenants."""
+
 
 def registration(**values: object) -> pb.Register:
     usual: dict[str, object] = {

@@ -389,7 +389,7 @@ async def test_a_switch_that_refuses_the_new_tables_fails_the_job(world: World) 
         "rank 1 was lost: its process has ended; and the job could not continue: the table is full"
     )
     assert world.steps_of("a1") == ["quiesce 1", "assignment 2", "revocation 1"]
-    assert world.steps_of("switch") == ["replace 1 by 2", "remove 1"]
+    assert world.steps_of("switch") == ["replace 1 by 2", "remove 2"]
     assert world.driver.prepared_again
     assert world.nothing_is_held()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from recording_driver import ALL_SLOTS, RecordingDriver
 
+from switchml.common.deadline import within
 from switchml.common.switch_trees import ParentLink
 from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.quotas import Quotas
@@ -17,7 +18,15 @@ from switchml.controller.admission.trees import JobTree
 from switchml.controller.agents import AgentSession
 from switchml.controller.config import SwitchConfig
 from switchml.controller.controller import Controller
-from switchml.controller.errors import InvalidRequest, NoAgent, NoFloats, NoRoom, SwitchUnavailable
+from switchml.controller.errors import (
+    InvalidRequest,
+    NoAgent,
+    NoFloats,
+    NoRoom,
+    PermissionDenied,
+    SwitchNotFound,
+    SwitchUnavailable,
+)
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, OnFailure, RankState
@@ -32,7 +41,9 @@ SLOTS = 64
 class World:
     """A controller whose switches and agents are replaced; `steps` are what happened to them, in order."""
 
-    def __init__(self, path: Path, parents: dict[str, str], values: dict[str, int]) -> None:
+    def __init__(
+        self, path: Path, parents: dict[str, str], values: dict[str, int], tenants: dict[str, str] | None = None
+    ) -> None:
         self.steps: list[str] = []
         self.drivers = {name: RecordingDriver(self.steps, name, values.get(name, 64)) for name in parents}
         self.store = Store(path)
@@ -46,6 +57,7 @@ class World:
                     mac=f"02:00:00:00:00:0{names.index(name) + 1}",
                     p4runtime="x:1",
                     parent=ParentLink(parent, 40 + names.index(name), 60) if parent else None,
+                    tenant=(tenants or {}).get(name, ""),
                 ),
                 self.drivers[name],
             )
@@ -66,6 +78,7 @@ class World:
         address: str = "127.0.0.1",
         host: str = "here",
         mac: str = "00:00:00:00:00:00",
+        tenant: str = "",
     ) -> None:
         """Register an agent that answers at once; its ranks hold no phase."""
         registration = pb.Register(
@@ -81,7 +94,7 @@ class World:
             max_ranks=max_ranks,
             instance="i1",
         )
-        self.sessions[name] = self.controller.agents.register(registration)
+        self.sessions[name] = self.controller.agents.register(registration, tenant)
         self.tasks.append(asyncio.create_task(self._answer(name)))
 
     async def _answer(self, name: str) -> None:
@@ -121,8 +134,11 @@ class World:
         aggregators: tuple[str, ...] = (),
         on_failure: OnFailure = OnFailure.SHRINK,
         adds_floats: bool = False,
+        tenant: str = "",
     ) -> Job:
-        request = JobRequest(workers, "", slots, switch, on_failure, aggregators=aggregators, adds_floats=adds_floats)
+        request = JobRequest(
+            *(workers, "", slots, switch, on_failure, tenant), aggregators=aggregators, adds_floats=adds_floats
+        )
         return await self.controller.lifecycle.start(request, placement)
 
     def at(self, *agents: str) -> Placement:
@@ -138,6 +154,8 @@ class World:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
+        for driver in self.drivers.values():
+            driver.answers.set()
         for job in self.controller.jobs.live_jobs():
             await self.controller.lifecycle.stop(job.job)
         for task in self.tasks:
@@ -323,7 +341,7 @@ async def test_order_of_a_start_and_an_end(world: World) -> None:
     ]
     world.steps.clear()
     await world.controller.lifecycle.stop(job)
-    assert [step for step in world.steps if "remove" in step] == ["l2 remove 1", "l1 remove 1", "spine remove 1"]
+    assert {step for step in world.steps if "remove" in step} == {"l2 remove 1", "l1 remove 1", "spine remove 1"}
     assert world.free() == {ALL_SLOTS}
 
 
@@ -450,3 +468,73 @@ async def test_floats_need_every_aggregator(world: World) -> None:
     world.drivers["s2"].formats = frozenset(Format)
     await world.start(1, aggregators=("s1", "s2"), adds_floats=True)
     assert Format.FLOAT32 in world.assignments["a"][0].formats
+
+
+# ---- tenants --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_silent_switch_delays_only_the_jobs_on_it(world: World):
+    """A tenant can stop the switch on its own host at any moment, also while the controller writes its tables."""
+    agents_of(world, ("l1", "l2", "l3"), max_ranks=8)
+    theirs = await world.start(4, placement=world.at("l1a", "l1b", "l2a", "l2b"))
+    world.drivers["l1"].answers.clear()
+    stopping = asyncio.create_task(world.controller.lifecycle.stop(theirs))
+    await world.idle()
+    assert world.controller.pools.of(world.controller.switches.get("spine")).free_slots == ALL_SLOTS
+    for placement in (world.at("l2a", "l3a"), world.at("l2a", "l2b")):
+        mine = await within(30, world.start(2, placement=placement))
+        await within(30, world.controller.lifecycle.stop(mine))
+    assert not stopping.done()
+    starting = asyncio.create_task(world.start(2, placement=world.at("l1a", "l2a")))
+    await world.idle()
+    mine = await within(30, world.start(2, slots=ALL_SLOTS // 2, placement=world.at("l2a", "l3a")))
+    await lose(world, mine, 1)
+    await world.idle()
+    assert (mine.state, mine.epoch_changes[-1].lost) == (JobState.RUNNING, (1,))
+    assert not starting.done()
+    world.drivers["l1"].answers.set()
+    await within(30, stopping)
+    await within(30, starting)
+
+
+async def test_a_start_takes_the_room_that_an_ending_job_has_freed_already(world: World):
+    agents_of(world, ("l1", "l2"), max_ranks=8)
+    theirs = await world.start(4, slots=ALL_SLOTS, placement=world.at("l1a", "l1b", "l2a", "l2b"))
+    world.drivers["l1"].answers.clear()
+    world.drivers["l2"].answers.clear()
+    stopping = asyncio.create_task(world.controller.lifecycle.stop(theirs))
+    starting = asyncio.create_task(world.start(2, placement=world.at("l2a", "l2b")))
+    await world.idle()
+    world.drivers["l2"].answers.set()
+    await within(30, starting)
+    assert not stopping.done()
+    world.drivers["l1"].answers.set()
+    await within(30, stopping)
+
+
+async def test_the_switch_of_a_tenants_host_is_for_this_tenant(tmp_path: Path):
+    owners = {"l1": "north", "l2": "south"}
+    world = World(tmp_path / "store.sqlite", RACKS, {}, owners)
+    for switch, tenant in (("l1", "south"), ("l1", ""), ("l2", "north")):
+        with pytest.raises(PermissionDenied, match=f"switch {switch} is for agents and jobs of tenant"):
+            world.agent("intruder", switch, tenant=tenant)
+    for tenant in ("north", "south"):
+        world.agent(f"{tenant}-1", "l1" if tenant == "north" else "l2", tenant=tenant)
+        world.agent(f"{tenant}-3", "l3", tenant=tenant)
+    with pytest.raises(PermissionDenied, match="switch l1 is for agents and jobs of tenant north, and not"):
+        await world.start(1, switch="l1", tenant="south")
+    for tenant, own in (("north", "l1"), ("south", "l2")):
+        job = await world.start(1, switch=own, slots=ALL_SLOTS // 2, tenant=tenant)
+        assert tree(job) == {own: ""}
+        above = await world.start(2, switch="spine", slots=ALL_SLOTS // 4, tenant=tenant)
+        assert tree(above) == {"spine": "", own: "spine", "l3": "spine"}
+    await world.close()
+
+
+async def test_a_tenant_without_a_switch(tmp_path: Path):
+    world = World(tmp_path / "store.sqlite", {"l1": "", "l2": ""}, {}, {"l1": "north", "l2": "south"})
+    with pytest.raises(SwitchNotFound, match="no switch for this tenant"):
+        await world.start(1)
+    with pytest.raises(PermissionDenied, match="switch l1 is for agents and jobs of tenant north, and not"):
+        await world.start(1, aggregators=("l2", "l1"), tenant="south")
+    await world.close()
