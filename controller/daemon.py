@@ -17,7 +17,8 @@ import grpc
 
 from switchml.common.clock import Clock, chosen_clock
 from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
-from switchml.common.grpc_address import listen, parse_grpc_address
+from switchml.common.grpc_address import listen
+from switchml.common.grpc_connections import CONNECTION_OPTIONS, limit_connections
 from switchml.common.grpc_guard import Guard
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import TlsError
@@ -28,7 +29,6 @@ from switchml.controller.controller import Controller
 from switchml.controller.drivers.factory import make_driver
 from switchml.controller.errors import ConfigError, ControllerError
 from switchml.controller.northbound.call_limits import CALLS_AT_ONCE
-from switchml.controller.northbound.connections import Connections
 from switchml.controller.northbound.roles import Access
 from switchml.controller.northbound.services import (
     AgentsService,
@@ -47,14 +47,7 @@ __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
-_SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
-    # Without this option a second controller could listen on the same port, and calls would go to either.
-    ("grpc.so_reuseport", 0),
-    # A connection without a handshake, or without calls, is closed; clients connect again by themselves.
-    ("grpc.server_handshake_timeout_ms", 5_000),
-    ("grpc.max_connection_idle_ms", 60_000),
-)
+_SERVER_OPTIONS = (*CONNECTION_OPTIONS, ("grpc.max_receive_message_length", 4 * 1024 * 1024))
 
 
 async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool = False) -> None:
@@ -90,10 +83,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
-            place = parse_grpc_address(address)
-            if isinstance(place, tuple):
-                connections = Connections(place[1], access.calls)
-                tasks.append(asyncio.create_task(connections.run(), name="connections"))
+            tasks.append(asyncio.create_task(limit_connections(address, access.calls.peers), name="connections"))
             stopping = asyncio.create_task(stop.wait(), name="stop")
             served = None
             if daemon.metrics is not None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, TypeVar
 
+from switchml.common.grpc_connections import BusyPeers
 from switchml.common.role import Role
 from switchml.controller.agents import MAX_AGENTS
 from switchml.controller.errors import TooManyCalls
-from switchml.controller.northbound.connections import Peer, peer_of
 
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 
@@ -30,11 +29,7 @@ class CallLimits:
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
-        self._peers: Counter[Peer] = Counter()
-
-    def __iter__(self) -> Iterator[Peer]:
-        """Yield the peers that have calls in progress."""
-        return iter(self._peers)
+        self.peers = BusyPeers()
 
     def begin(self, grpc_peer: str, subject: str = "", role: Role = Role.ADMIN) -> contextlib.ExitStack:
         """Count a call until the returned context ends; `subject` and `role` are those of the caller's certificate.
@@ -54,9 +49,7 @@ class CallLimits:
         ended = contextlib.ExitStack()
         for who in limits:
             _count(self._calls, who, ended)
-        peer = peer_of(grpc_peer)
-        if peer is not None:
-            _count(self._peers, peer, ended)
+        ended.enter_context(self.peers.call(grpc_peer))
         return ended
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import click
 
 from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
 from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.grpc_connections import BusyPeers, limit_connections
 from switchml.common.grpc_stop import last_tasks_end, stop_server
 from switchml.common.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
@@ -106,8 +108,10 @@ async def serve(options: Options) -> None:
 
         jobs = on_loop(lambda: jobs_of(device))
         metrics = MetricsServer(options.daemon.metrics, SwitchMetrics(switch, ports, VERSION, jobs)).address
-    server, grpc_address = create_server(servicer, options.grpc, security)
+    busy = BusyPeers()
+    server, grpc_address = create_server(servicer, options.grpc, busy, security)
     await server.start()
+    tasks = [asyncio.create_task(limit_connections(grpc_address, busy)), asyncio.create_task(stop.wait())]
     switch.start()
     try:
         _LOG.info("device %d serves P4Runtime on %s", options.device_id, grpc_address)
@@ -116,9 +120,13 @@ async def serve(options: Options) -> None:
             _warn_of_small_buffers(port, switch)
         served = {} if metrics is None else {"metrics": metrics}
         options.daemon.ready_file.write(grpc=grpc_address, ports=ports, **served)
-        await stop.wait()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # an exception is raised here
         _LOG.info("stopping")
     finally:
+        for task in tasks:
+            task.cancel()
         servicer.end_streams()
         await stop_server(server, _STOP_GRACE_SECONDS)
         await last_tasks_end(_STOP_GRACE_SECONDS)

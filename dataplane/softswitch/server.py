@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from contextlib import AbstractContextManager
 
 import grpc
 from finsy.proto import p4r_grpc
 from google.protobuf.message import DecodeError
 
 from switchml.common.grpc_address import listen
+from switchml.common.grpc_connections import CONNECTION_OPTIONS, BusyPeers
 from switchml.common.grpc_guard import Guard
 from switchml.common.role import Role
 from switchml.common.tls import Security, identity_of
@@ -28,9 +29,8 @@ _MAX_CONCURRENT_RPCS = 256
 _ROLES = (Role.CONTROLLER, Role.ADMIN)  # the roles that may drive the switch
 
 _OPTIONS = (
+    *CONNECTION_OPTIONS,
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    # Otherwise a second server on the same port would silently share it.
-    ("grpc.so_reuseport", 0),
     # A primary whose host has vanished is detected and loses its stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -40,21 +40,31 @@ _OPTIONS = (
 )
 
 
-def create_server(servicer: Servicer, address: str, security: Security | None = None) -> tuple[grpc.aio.Server, str]:
+def create_server(servicer: Servicer, address: str, busy: BusyPeers, security: Security) -> tuple[grpc.aio.Server, str]:
     """Return a server, not started yet, and the address that it listens on; port 0 lets the kernel choose.
 
-    With TLS it serves controllers and administrators. Must run in the event loop that will serve. Raises OSError with
-    the address in its message, and TlsError if certificates are missing or not usable.
+    `busy` holds the peers whose calls are being served. With TLS it serves controllers and administrators only.
+    Must run in the event loop that will serve.
+
+    Raises:
+        OSError: it cannot listen there; the message says where and why.
+        TlsError: certificates are missing or not usable.
+
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_needless_traceback)
+
+    async def check(_method: str, context: grpc.aio.ServicerContext) -> AbstractContextManager[None]:
+        await _require_role(context)
+        return busy.call(context.peer())
+
     server = grpc.aio.server(
-        options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS, interceptors=[Guard(_require_role)]
+        options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS, interceptors=[Guard(check)]
     )
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
-    return server, listen(server, address, security or Security())
+    return server, listen(server, address, security)
 
 
-async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> contextlib.nullcontext[None]:
+async def _require_role(context: grpc.aio.ServicerContext) -> None:
     """Abort a call over TLS whose certificate is not for one of _ROLES."""
     identity = identity_of(context)
     if identity is not None and identity.role not in _ROLES:
@@ -64,7 +74,6 @@ async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> cont
             f"{identity.subject} may not drive this switch: its certificate's role (OU) must be one of"
             f" {', '.join(role.value for role in _ROLES)}",
         )
-    return contextlib.nullcontext()
 
 
 def _without_needless_traceback(record: logging.LogRecord) -> bool:

@@ -12,9 +12,9 @@ import pytest
 from controller_harness import ScriptedAgent, wait_until
 from tls_harness import SecuredFabric, secured_fabric
 
+from switchml.common.grpc_connections import peer_of
 from switchml.common.tls import CONTROLLER_NAME, Security
 from switchml.controller.northbound.call_limits import CALLS_OF_A_CALLER
-from switchml.controller.northbound.connections import peer_of
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -34,6 +35,7 @@ from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind
 from switchml.dataplane.wire import Packet
 
 SWITCH_ADDRESS = ("set_switch_address", 2, 0x7F000001)
+DESCRIPTORS = 1024
 EPHEMERAL = ("--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0")
 
 
@@ -46,6 +48,25 @@ def assert_refused(done: subprocess.CompletedProcess[str], *texts: str) -> None:
     (line,) = done.stderr.splitlines()
     for text in texts:
         assert text in line
+
+
+def test_a_controller_gets_through_a_crowd_of_idle_connections(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with (
+        running_switch(tmp_path, *EPHEMERAL) as switch,
+        contextlib.ExitStack() as crowd,
+        Client(switch.address) as before,
+    ):
+        resource.prlimit(switch.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        host, _, port = switch.address.rpartition(":")
+        for number in range(DESCRIPTORS + 500):
+            source = (f"127.0.0.{2 + number % 6}", 0)
+            crowd.enter_context(socket.create_connection((host, int(port)), DEADLINE, source))
+        with Client(switch.address, election_id=2) as after:
+            after.set_config()
+        assert before.stream.next().arbitration.status.code  # its connection was kept: it hears of the new primary
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_ready_file(tmp_path: Path) -> None:

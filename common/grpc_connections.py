@@ -1,4 +1,4 @@
-"""Closes connections that are held open without a call, if there are too many of them.
+"""Limits of the connections to a gRPC server: those without a call are closed if they are too many or too old.
 
 gRPC accepts every connection, and has no limit for each peer. This module finds gRPC's sockets among the descriptors of
 this process and shuts them down, which to gRPC looks like a connection closed by the peer.
@@ -7,18 +7,22 @@ this process and shuts them down, which to gRPC looks like a connection closed b
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import os
 import resource
 import socket
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-__all__ = ["CONNECTIONS_OF_A_PEER", "Connections", "Peer", "peer_of"]
+from switchml.common.grpc_address import parse_grpc_address
+
+__all__ = ["CONNECTIONS_OF_A_PEER", "CONNECTION_OPTIONS", "BusyPeers", "limit_connections", "peer_of"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
@@ -28,6 +32,15 @@ CONNECTIONS_OF_A_PEER: Final = 256
 _SHARE_OF_DESCRIPTORS: Final = 0.75
 """The share of the descriptors that connections may use; above it, those without a call from any address are closed."""
 _LOOK_SECONDS: Final = 0.2
+
+CONNECTION_OPTIONS: Final = (
+    # Without this option a second server could listen on the same port, and calls would go to either.
+    ("grpc.so_reuseport", 0),
+    # A connection without a handshake, or without calls, is closed; clients connect again by themselves.
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+)
+"""Options of a gRPC server that others can connect to."""
 
 Peer: TypeAlias = "tuple[str, int]"
 """Address and port of the other end of a connection."""
@@ -45,7 +58,44 @@ def _normal(address: str) -> str:
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)
 
 
-class Connections:
+class BusyPeers:
+    """The peers that have calls in progress."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[Peer] = Counter()
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._calls)
+
+    @contextlib.contextmanager
+    def call(self, grpc_peer: str) -> Iterator[None]:
+        """Count a call of a peer, in gRPC's text, until the context ends."""
+        peer = peer_of(grpc_peer)
+        if peer is None:
+            yield
+            return
+        self._calls[peer] += 1
+        try:
+            yield
+        finally:
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer]
+
+
+async def limit_connections(address: str, busy: Iterable[Peer]) -> None:
+    """Close connections to a gRPC server without a call whenever there are too many, until cancelled.
+
+    `address` is that of the server in this process, and `busy` holds the peers that have calls in progress. Only the
+    server's own user can connect to a Unix socket, so that has no limit.
+    """
+    place = parse_grpc_address(address)
+    if isinstance(place, tuple):
+        await _Connections(place[1], busy).run()
+    await asyncio.Event().wait()
+
+
+class _Connections:
     """The connections at this process's TCP port. `busy` holds the peers that have a call in progress."""
 
     def __init__(self, port: int, busy: Iterable[Peer]) -> None:
@@ -73,7 +123,7 @@ class Connections:
         self._seen = {peer: self._seen.get(peer, now) for peer in open_now}
         closed = self._surplus()
         for peer in closed:
-            _with_socket(open_now[peer], lambda connection: connection.shutdown(socket.SHUT_RDWR))
+            _with_socket(open_now[peer], functools.partial(self._shut_down, peer))
         if closed and not self._told:
             self._told = True
             _LOG.warning(
@@ -81,6 +131,11 @@ class Connections:
                 " in all",
                 *(len(closed), closed[0][0]),
             )
+
+    def _shut_down(self, peer: Peer, connection: socket.socket) -> None:
+        """Shut a connection down, unless the descriptor has been given to another one."""
+        if self._peer(connection) == peer:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def _peer(self, connection: socket.socket) -> Peer | None:
         """Return the peer of a connection at the port, or None for any other socket."""
