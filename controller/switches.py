@@ -184,7 +184,9 @@ class Switches:
                 before = self._store.last_epoch(switch.name)
                 await switch.driver.reload()
                 now = self._store.last_epoch(switch.name) or 0
-                await self._begin_history(switch, last=0 if now == before else now)  # a job may have come meanwhile
+                await self._begin_history(
+                    switch, last=0 if now == before else now
+                )  # a job may have come during the reload
                 await switch.driver.reconcile([])
 
     async def vouch(self, switch: ManagedSwitch, epoch: int) -> None:

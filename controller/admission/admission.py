@@ -192,7 +192,7 @@ class Admission:
     def _enter(self, tree: JobTree, placement: Placement, slots: int, request: JobRequest) -> Admitted:
         """Write a job whose checks have passed to the store, with slots on all switches of its tree."""
         held = self._jobs.held()
-        number = next_job_id(self._store.last_job_id(), {job.id for job in held})
+        number = next_job_id(self._store.last_job_id(), {job.id: job.tenant for job in held}, request.tenant)
         epoch = self._switches.next_epoch(tree.switches, request.tenant)
         places = tree.places(epoch, self._pools.allocate(tree.switches, slots), slots, group=number)
         job = Job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from switchml.common.names import NAME_RULE, is_job_name, is_name
@@ -78,14 +79,23 @@ class JobRequest:
             )
 
 
-def next_job_id(last: int, used: set[int]) -> int:
+def next_job_id(last: int, used: Mapping[int, str], tenant: str) -> int:
     """Return the next id after `last`, wrapping around, that no live job has; so an id is reused as late as possible.
 
+    `used` has the tenant of each id in use. A tenant may have as many ids as it leaves to all others.
+
     Raises:
-        NoRoom: all are in use.
+        NoRoom: all are in use, or the tenant has as many as are left.
 
     """
     highest = PROTOCOL_MAX_JOBS - 1
+    mine, left = list(used.values()).count(tenant), highest - len(used)
+    if 0 < left <= mine:
+        whose = f"tenant {tenant}" if tenant else "no tenant"
+        raise NoRoom(
+            f"jobs of {whose} have {mine} of the {highest} job ids, and the last {left} are for others; stop a job",
+            job_ids=highest,
+        )
     for step in range(1, highest + 1):
         candidate = (last + step - 1) % highest + 1
         if candidate not in used:

@@ -170,7 +170,7 @@ class Store:
             _write_switches(database, job)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
             _write_ranks(database, job, job.ranks)
-            forget_old_jobs(database, job.key)
+            forget_old_jobs(database)
 
     def save_state(self, job: Job, before: JobState, reason: str) -> None:
         """Write the state, failure, end and ranks of `job`, and the transition from `before` as one row."""

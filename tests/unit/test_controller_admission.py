@@ -34,12 +34,23 @@ def test_what_is_not(workers: int, name: str, slots: int, words: str):
 
 
 def test_job_ids_go_round_and_rest():
-    assert next_job_id(0, set()) == 1
-    assert next_job_id(5, {6, 7}) == 8
-    assert next_job_id(1023, {1}) == 2
-    assert next_job_id(3, set(range(1, 1024)) - {3}) == 3
-    with pytest.raises(NoRoom, match="1023"):
-        next_job_id(3, set(range(1, 1024)))
+    assert next_job_id(0, {}, "") == 1
+    assert next_job_id(5, {6: "", 7: ""}, "") == 8
+    assert next_job_id(1023, {1: ""}, "") == 2
+    others = {number: f"tenant-{number}" for number in range(1, 1024)}
+    with pytest.raises(NoRoom, match="all 1023 job ids are in use"):
+        next_job_id(3, others, "")
+    del others[3]
+    assert next_job_id(3, others, "") == 3
+
+
+def test_a_tenant_has_as_many_job_ids_as_it_leaves():
+    used = dict.fromkeys(range(1, 512), "south")
+    assert next_job_id(511, used, "south") == 512
+    used[512] = "south"
+    with pytest.raises(NoRoom, match="jobs of tenant south have 512 of the 1023 job ids, and the last 511 are for"):
+        next_job_id(512, used, "south")
+    assert next_job_id(512, used, "north") == 513
 
 
 def room(**agents: tuple[int, int]) -> list[AgentRoom]:

@@ -48,29 +48,41 @@ def test_a_job_comes_back_as_it_was_written(path: Path):
     store.close()
 
 
+def create_ended(store: Store, ending: Job) -> None:
+    ending.counters = {"contributions": 1}
+    store.create_job(ending)
+    ending.enter(JobState.STOPPED)
+    store.save_state(ending, JobState.PENDING, "")
+    store.save_progress(ending)
+
+
+def test_a_tenant_displaces_only_its_own_ended_jobs(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("switchml.controller.store.limits.ENDED_JOBS_KEPT", 10)
+    store = Store(path)
+    for number in range(4):
+        create_ended(store, job(f"north-{number}", tenant="north"))
+    for number in range(30):
+        create_ended(store, job(f"south-{number}", tenant="south"))
+    assert [each.name for each in store.newest_jobs(100)][-5:] == ["south-23", *(f"north-{n}" for n in (3, 2, 1, 0))]
+    store.close()
+
+
 def test_ended_jobs_are_forgotten_and_live_ones_are_not(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("switchml.controller.store.limits.ENDED_JOBS_KEPT", 10)
     store = Store(path)
     lasting = job("lasting", 1)
     store.create_job(lasting)
     for number in range(2, 40):
-        ending = job(f"j{number}", number, epoch=number)
-        ending.counters = {"contributions": 1}
-        store.create_job(ending)
-        store.save_state(ending, JobState.PENDING, "")
-        ending.enter(JobState.STOPPED)
-        store.save_state(ending, JobState.PENDING, "")
-        store.save_progress(ending)
-    assert [each.name for each in store.newest_jobs(100)] == [f"j{number}" for number in range(39, 29, -1)] + [
-        "lasting"
-    ]
+        create_ended(store, job(f"j{number}", number, epoch=number))
+    names = [f"j{number}" for number in range(39, 28, -1)]  # the limit holds whenever another job starts
+    assert [each.name for each in store.newest_jobs(100)] == [*names, "lasting"]
     assert store.live_jobs() == [lasting]
     assert store.last_epoch("s1") == 39
     store.close()
     with sqlite3.connect(path) as database:
         for table in ("ranks", "transitions", "counters"):
             (jobs,) = database.execute(f"SELECT count(DISTINCT job) FROM {table}").fetchone()
-            assert jobs <= 11, table
+            assert jobs <= 12, table
 
 
 def test_each_transition_is_one_row(path: Path):
