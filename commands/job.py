@@ -378,6 +378,11 @@ def start_job(
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")
     settings = session.settings(**options)
+    if command and Path(command[0]).name == "torchrun":
+        raise click.UsageError(
+            "torchrun starts the ranks of a job itself, as `job start` does; run torchrun alone, which needs no job to"
+            " be started before, or `job start --workers N -- python TRAIN.py`"
+        )
     if detach:
         return _start_detached(session.arguments)
 

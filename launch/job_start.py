@@ -294,10 +294,12 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, 
         "SWITCHML_JOB_DIR": str(directory),
     }
     # Every worker has its share of the CPUs; if each had a thread per CPU, they would only wait for each other.
+    # A torchrun around this program has started none of these workers, and one inside is recognised by these variables.
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if not os.environ.get(name)}
     return [
         {
-            **os.environ,
+            **outer,
             **threads,
             **shared,
             "RANK": str(rank.rank),

@@ -6,7 +6,9 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -19,7 +21,7 @@ from switchml.common.variables import unknown_variables
 from switchml.errors import ConnectError
 from switchml.run_directory import agent_sockets, configured_run_directory
 
-__all__ = ["Target", "find_target", "job_of_launch", "rendezvous_key"]
+__all__ = ["Target", "find_target", "job_of_launch", "launch_label", "rendezvous_key", "require_one_launcher"]
 
 _log = logging.getLogger(__name__)
 _LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
@@ -27,6 +29,9 @@ _TORCHRUN: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _ON_FAILURE: Final = ("abort", "shrink", "restart")
 _LONGEST_KEY: Final = 200
 _DIGEST_LENGTH: Final = 16
+_LONGEST_LABEL: Final = 40
+_GENERATED: Final = re.compile("none|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The rendezvous ids that torchrun has by default and with --standalone."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,12 @@ def find_target(
     """Return the rank that the arguments name, completed from `environ`.
 
     Raises:
-        ConnectError: something is missing or not a number; the message names the variable.
+        ConnectError: something is missing or not a number; the message names the variable. Or two launchers have
+            started this process.
         TypeError: `rank`, `world_size`, `job` or `aggregators` is of another type.
 
     """
+    require_one_launcher(environ)
     if job is not None and not isinstance(job, str):
         job = whole_number(job, "job")
     rank = None if rank is None else whole_number(rank, "rank")
@@ -122,12 +129,40 @@ def job_of_launch(environ: Mapping[str, str]) -> str:
     return environ.get("SWITCHML_JOB", "")
 
 
-def rendezvous_key(environ: Mapping[str, str], group: str = "") -> str:
+def require_one_launcher(environ: Mapping[str, str]) -> None:
+    """Raise ConnectError if torchrun runs inside `switchml-ctl job start`.
+
+    Each torchrun would start all ranks of a training, so that several trainings would share the ranks of one job.
+    """
+    if environ.get("SWITCHML_JOB_DIR") and environ.get("TORCHELASTIC_RUN_ID"):
+        raise ConnectError(
+            "torchrun runs inside `switchml-ctl job start`, and each of them starts the ranks of a job; use one:"
+            " `switchml-ctl job start --workers N -- python TRAIN.py`, or `torchrun --nproc-per-node N TRAIN.py`, which"
+            " needs no job to be started before"
+        )
+
+
+def launch_label(environ: Mapping[str, str], script: str | None = None) -> str:
+    """Return the name by which people know this training, which need not be unique; empty if it has no name.
+
+    It is SWITCHML_JOB_NAME or, under torchrun, the name of the `script` (by default this program's) and the rendezvous
+    id, unless torchrun has made that up. So all ranks of a launch have the same.
+    """
+    label = environ.get("SWITCHML_JOB_NAME", "")
+    run = environ.get("TORCHELASTIC_RUN_ID", "")
+    if not label and run:
+        program = Path(sys.argv[0] if script is None else script).stem
+        label = "-".join(part for part in (program, "" if _GENERATED.fullmatch(run) else run) if part)
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", label).strip("-")[:_LONGEST_LABEL]
+
+
+def rendezvous_key(environ: Mapping[str, str], group: str = "", script: str | None = None) -> str:
     """Return the key with which the ranks of a process group meet. All of them have it, and no other group has.
 
     It is made from the variables of torchrun, which every launcher of torch programs sets: MASTER_ADDR and MASTER_PORT,
     TORCHELASTIC_RUN_ID, and the `group`'s name. TORCHELASTIC_RESTART_COUNT is part of it on one node only: torchrun
-    counts the restarts that a node's own workers caused, so the nodes of a job may have different counts.
+    counts the restarts that a node's own workers caused, so the nodes of a job may have different counts. The label of
+    the launch comes first, with " @ " behind it.
 
     Raises:
         ConnectError: MASTER_ADDR or MASTER_PORT is not set.
@@ -148,6 +183,8 @@ def rendezvous_key(environ: Mapping[str, str], group: str = "") -> str:
         if environ.get("GROUP_WORLD_SIZE") == "1":
             parts.append(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     key = "/".join([*parts, group] if group else parts)
+    label = launch_label(environ, script)
+    key = f"{label} @ {key}" if label else key
     if len(key) <= _LONGEST_KEY and key.isprintable():
         return key
     digest = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:_DIGEST_LENGTH]

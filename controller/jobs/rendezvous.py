@@ -42,10 +42,14 @@ _DIGEST_LENGTH = 8
 
 
 def job_name(key: str, tenant: str = "") -> str:
-    """Return the name of the job of a tenant's key: the key's printable part, and a digest of both."""
+    """Return the name of the job of a tenant's key: the key's label, else its printable part, and a digest of both.
+
+    A key's label is what comes before the first " @ ".
+    """
     told = f"{tenant}\0{key}" if tenant else key
     digest = hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_LENGTH]
-    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", key)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
+    label, _, _ = key.partition(" @ ")
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", label)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
     return f"{readable or 'job'}-{digest}"
 
 

@@ -17,7 +17,7 @@ from switchml._native import MAX_WORLD_SIZE
 from switchml.common.processes import boot_id
 from switchml.common.rank_numbers import rank_numbers
 from switchml.communicator import Communicator
-from switchml.environment import find_target, job_of_launch
+from switchml.environment import find_target, job_of_launch, launch_label, require_one_launcher
 from switchml.errors import ConnectError, SwitchMLError
 from switchml.lanes import Arithmetic
 from switchml.torch.deadlines import Deadline
@@ -87,11 +87,13 @@ def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communica
     is that job. Every other group becomes a new job, with a unique key that rank 0 of the group makes.
 
     Raises:
+        ConnectError: torchrun runs inside `switchml-ctl job start`.
         NotJoined: at least one rank could not join. All ranks raise it, with the reasons of each that could not.
         RanksDisagree: the ranks have different priorities.
         RanksAbsent: some ranks had not come at the deadline.
 
     """
+    require_one_launcher(os.environ)
     # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
     asked = [
         facts["priority"] for facts in _agree(group, deadline, "agent", _agent_problem(group), {"priority": priority})
@@ -188,7 +190,9 @@ def _connect(group: Group, deadline: Deadline, priority: int) -> Communicator:
         return comm
     if group.rank == 0:
         address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
-        group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
+        label = launch_label(os.environ) or "torch"
+        which = "" if group.is_default else f"-group-{group.name[:8]}"  # a name can be a digest of the ranks
+        group.store.set("key", f"{label}{which} @ {address[:80]}/{secrets.token_hex(8)}")
     group.store.wait(["key"], deadline.left)
     key = group.store.get("key").decode()
     return switchml.connect(

@@ -32,6 +32,7 @@ from switchml.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
     CommunicatorClosed,
+    ConnectError,
     JobEnded,
     NonFiniteError,
     SwitchLost,
@@ -291,8 +292,6 @@ class NetworkQueue:
         """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
             comm, self._link = join(self._group, deadline, self._priority)
-        except (RanksAbsent, RanksDisagree) as error:
-            raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:
                 raise self._as_backend_error(error) from error
@@ -301,6 +300,8 @@ class NetworkQueue:
             if self._group.rank == 0:
                 _LOG.warning("%s uses Gloo for everything: %s", self._group, error)
             return
+        except (RanksAbsent, RanksDisagree, ConnectError) as error:
+            raise self._as_backend_error(error) from error
         count("network_groups")
         with self._state:
             self._comm, self._job = comm, comm.name

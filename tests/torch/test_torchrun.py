@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,20 @@ def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backen
     assert results[0]["environment"] == []
     newest = home.json("job", "list", "--all")["jobs"][-1]
     assert newest["workers"] == 4
+    assert re.fullmatch(r"torchrun_worker-[0-9a-f]{8}", newest["name"])
+
+
+def test_torchrun_inside_job_start_is_refused(home: Ctl, tmp_path: Path) -> None:
+    """Each torchrun would run a training of its own on the job; a fallback to Gloo would hide that."""
+    refused = home.run("job", "start", "--workers", "2", "--", "torchrun", "train.py", status=2)
+    assert "torchrun starts the ranks of a job itself" in refused.stderr
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    home.environment["SWITCHML_TORCH_FALLBACK"] = "gloo"
+    try:
+        done = home.run("job", "start", "--workers", "1", "--", *launcher, str(WORKER), str(tmp_path), status=1)
+    finally:
+        del home.environment["SWITCHML_TORCH_FALLBACK"]
+    assert "torchrun runs inside `switchml-ctl job start`" in done.stderr
 
 
 def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path, limit: Callable[[float], float]) -> None:

@@ -33,6 +33,8 @@ def test_a_key_makes_another_name_for_each_tenant(key: str) -> None:
         ("x" * 200, "x" * 55 + "-"),
         ("///", "job-"),
         ("größe", "gr-e-"),
+        ("train-digits @ node1:29500/digits/0", "train-digits-"),
+        ("@ node1:1", "node1-1-"),
     ],
 )
 def test_names_show_what_can_be_read_of_the_key(key: str, begins: str) -> None:

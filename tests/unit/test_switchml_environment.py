@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchml.environment import Target, find_target, rendezvous_key
+from switchml.environment import Target, find_target, launch_label, rendezvous_key
 from switchml.errors import ConnectError
 from switchml.launch import settings as config
 from switchml.run_directory import configured_run_directory
@@ -91,7 +91,7 @@ def test_numbers_that_are_none(name: str, value: str) -> None:
 
 def test_under_torchrun_the_job_is_created() -> None:
     target = find_target(TORCHRUN)
-    assert target == Target(Path("/run/a.sock"), "node1:29400/digits", 5, 8, create=True)
+    assert target == Target(Path("/run/a.sock"), rendezvous_key(TORCHRUN), 5, 8, create=True)
     assert find_target({**TORCHRUN, "SWITCHML_SLOTS": "256"}).slots == 256
 
 
@@ -116,21 +116,48 @@ def test_what_torchrun_would_have_set_is_named(missing: str) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1"])
 def test_loopback_addresses_are_told_apart_by_host(address: str) -> None:
-    key = rendezvous_key({**TORCHRUN, "MASTER_ADDR": address})
-    assert key == f"{socket.gethostname()}:29400/digits"
+    key = rendezvous_key({**TORCHRUN, "MASTER_ADDR": address}, script="train.py")
+    assert key == f"train-digits @ {socket.gethostname()}:29400/digits"
 
 
 def test_the_restart_count_is_that_of_all_ranks_on_one_node_only() -> None:
     # Ranks of a node without a failure have a smaller restart count, and must still meet the others.
     assert rendezvous_key(TORCHRUN) == rendezvous_key({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
     alone = {**TORCHRUN, "GROUP_WORLD_SIZE": "1"}
-    assert rendezvous_key(alone) == "node1:29400/digits/2"
-    assert rendezvous_key({**alone, "TORCHELASTIC_RESTART_COUNT": "1"}) == "node1:29400/digits/1"
+    assert rendezvous_key(alone, script="train.py") == "train-digits @ node1:29400/digits/2"
+    again = {**alone, "TORCHELASTIC_RESTART_COUNT": "1"}
+    assert rendezvous_key(again, script="train.py") == "train-digits @ node1:29400/digits/1"
 
 
 def test_without_torchrun_the_address_is_enough() -> None:
     assert rendezvous_key({"MASTER_ADDR": "node1", "MASTER_PORT": "1"}) == "node1:1"
     assert rendezvous_key({"MASTER_ADDR": "node1", "MASTER_PORT": "1"}, "tp") == "node1:1/tp"
+
+
+@pytest.mark.parametrize(
+    ("run", "script", "name", "label"),
+    [
+        ("digits", "/home/me/train.py", "", "train-digits"),
+        ("none", "train.py", "", "train"),
+        ("b9f2f6a8-6c1d-4b7e-9d0c-3f8f0e6f9a11", "my train.py", "", "my-train"),  # of torchrun --standalone
+        ("digits", "train.py", "night/7", "night-7"),
+        ("", "train.py", "night", "night"),
+        ("", "train.py", "", ""),
+        ("x" * 100, "", "", "x" * 40),
+    ],
+)
+def test_a_launch_has_the_name_of_its_script_and_its_rendezvous(run: str, script: str, name: str, label: str) -> None:
+    environment = {**TORCHRUN, "TORCHELASTIC_RUN_ID": run, "SWITCHML_JOB_NAME": name}
+    assert launch_label(environment, script) == label
+    other_port = {**environment, "MASTER_PORT": "29401"}
+    assert rendezvous_key(environment, script=script) != rendezvous_key(other_port, script=script)
+
+
+def test_torchrun_inside_job_start_is_refused() -> None:
+    inside = {**TORCHRUN, **FULL, "SWITCHML_JOB_DIR": "/run/fabric/jobs/1-train"}
+    for arguments in ({}, {"job": "k", "create": True}):
+        with pytest.raises(ConnectError, match=r"torchrun runs inside `switchml-ctl job start`.*use one"):
+            find_target(inside, **arguments)  # type: ignore[arg-type]
 
 
 @given(st.text(min_size=1), st.text())
