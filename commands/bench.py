@@ -13,7 +13,7 @@ import click
 
 from switchml.benchmarks import options
 from switchml.benchmarks.options import LINK_PEERS, OVERLAPS, PEERS, SPARSE_PEERS, TRANSPORTS
-from switchml.commands.command import Parsed, request_json
+from switchml.commands.command import Parsed, TextCommand, request_json
 from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
@@ -57,7 +57,7 @@ class _ForDocument:
     document: Path
 
 
-class BenchCommand(click.Command):
+class BenchCommand(TextCommand):
     """A command that returns results of benchmarks, with the options for their output."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -195,7 +195,8 @@ _collective = click.option(
     type=click.Choice(options.COLLECTIVES),
     default="all_reduce",
     show_default=True,
-    help="The operation. Open MPI is measured with all-reduces only.",
+    metavar="NAME",
+    help=f"The operation: {', '.join(options.COLLECTIVES)}. Open MPI is measured with all-reduces only.",
 )
 _repetitions = _count("--repetitions", high=1000, default=5, help_text="Turns of each system.")
 _calls = click.option(

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["Command", "Group", "Parsed", "request_json", "setting", "wants_json"]
+__all__ = ["Command", "Group", "Parsed", "TextCommand", "request_json", "setting", "wants_json", "wants_wide"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _JSON: Final = "switchml.commands.json"
+_WIDE: Final = "switchml.commands.wide"
 
 
-class Command(click.Command):
+class TextCommand(click.Command):
+    """A command with a text for people: its tables have all columns with -o wide, and its help has examples."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        text = "Show all columns of tables, also on a narrow terminal."
+        choice = click.Choice(["wide"])
+        self.params.append(click.Option(["-o"], type=choice, expose_value=False, callback=_request_wide, help=text))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the examples; one that is longer than a line is continued on the next one, as a shell reads it."""
+        if self.epilog:
+            formatter.write_paragraph()
+            for line in inspect.cleandoc(self.epilog.replace("\b", "")).splitlines():
+                formatter.write("\n".join(_continued(line, formatter.width)) + "\n")
+
+
+class Command(TextCommand):
     """A command that returns a `Result`, and has the option --json."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -23,6 +42,13 @@ class Command(click.Command):
         self.params.append(
             click.Option(["--json"], is_flag=True, expose_value=False, callback=_request_json, help=text)
         )
+
+
+def _continued(line: str, width: int) -> list[str]:
+    if len(line) <= width or " " not in line[:width].strip():
+        return [line]
+    end = line[: width - 1].rindex(" ")
+    return [f"{line[:end]} \\", *_continued(f"      {line[end + 1 :]}", width)]
 
 
 class Group(click.Group):
@@ -39,6 +65,16 @@ def _request_json(context: click.Context, _parameter: click.Parameter, value: bo
 def request_json(context: click.Context) -> None:
     """Have the result of the command shown as JSON."""
     context.meta[_JSON] = True
+
+
+def _request_wide(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_WIDE] = True
+
+
+def wants_wide(context: click.Context) -> bool:
+    """Return whether the tables of the result are shown with all columns."""
+    return _WIDE in context.meta
 
 
 def wants_json(context: click.Context) -> bool:

@@ -54,9 +54,16 @@ class JsonRenderer(Renderer):
 
 
 class TextRenderer(Renderer):
-    """Write lines and tables; on a terminal, each frame of a display replaces the one before."""
+    """Write lines and tables; on a terminal, each frame of a display replaces the one before.
+
+    If `wide`, tables have all columns whatever the width of the terminal.
+    """
+
+    def __init__(self, file: IO[str] | None = None, *, wide: bool = False) -> None:
+        super().__init__(file)
+        self._wide = wide
 
     def _show(self, result: Result) -> None:
         from switchml.commands.text import print_text
 
-        print_text(result, self._file)
+        print_text(result, self._file, self._wide)

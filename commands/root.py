@@ -128,10 +128,10 @@ class Root(click.Group):
 
 
 def _renderer(context: click.Context) -> Renderer:
-    from switchml.commands.command import wants_json
+    from switchml.commands.command import wants_json, wants_wide
     from switchml.commands.rendering import JsonRenderer, TextRenderer
 
-    return JsonRenderer() if wants_json(context) else TextRenderer()
+    return JsonRenderer() if wants_json(context) else TextRenderer(wide=wants_wide(context))
 
 
 def _ours(arguments: Sequence[str]) -> Sequence[str]:
@@ -162,14 +162,14 @@ def terminate(_number: int, _frame: FrameType | None) -> None:
 Exit status:
   0    done
   1    error on this machine, or the job that was watched or waited for failed
-  2    wrong usage: an option, variable or file holds a value that is not allowed
+  2    wrong usage: a value of an option, variable or file is not allowed
   3    refused by the controller: no room, the name exists, no such job, ...
   4    no fabric here, or the controller cannot be reached
   124  `job wait --timeout`: the job has not ended in time
   126  the command of `job start` is not executable
   127  the command of `job start` does not exist
-`job start -- COMMAND`, `job watch` and `job wait` pass on the status of the rank
-that failed, 128+n for signal n.
+`job start -- COMMAND`, `job watch` and `job wait` pass on the status of the
+rank that failed, 128+n for signal n.
 
 \b
 Examples:

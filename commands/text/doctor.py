@@ -17,7 +17,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failure": "red", "not found": "d
 
 @text.register(Diagnosis)
 def _(diagnosis: Diagnosis) -> Iterator[Part]:
-    checks = table("", "check", "found")
+    checks = table("", "check", "found", wrap=("check", "found"))
     for check in diagnosis.checks:
         found = Text(check.found)
         if check.remedy:

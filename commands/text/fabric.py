@@ -41,7 +41,7 @@ def _processes(status: FabricStatus) -> Iterator[Part]:
         return
     dead = {process.name for process in status.dead}
     yield f"fabric in {fabric.run_directory.path}: {status.state}, controller {fabric.controller}"
-    processes = table("process", "pid", "state", "log", right=("pid",))
+    processes = table("process", "pid", "state", "log", right=("pid",), wrap=("log",))
     for process in fabric.processes:
         state = Text("ended", style="red") if process.name in dead else Text("runs", style="green")
         processes.add_row(process.name, str(process.pid), state, process.log)

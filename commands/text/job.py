@@ -35,7 +35,8 @@ def _(found: Jobs) -> Iterator[Part]:
         yield "no jobs" if found.ended else "no live jobs"
         return
     columns = ("id", "name", "state", "workers", "switch", "slots", "priority", "age", "why")
-    jobs = table(*columns, right=("id", "workers", "priority", "age"))
+    drop = ("priority", "slots", "age", "switch")
+    jobs = table(*columns, right=("id", "workers", "priority", "age"), drop=drop, wrap=("switch", "why"))
     for job in found.jobs:
         switches = ", ".join(place.switch for place in job.switches)
         slots = ", ".join(dict.fromkeys(map(_slot_range, job.switches)))
@@ -94,7 +95,8 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
         yield from _tree(job, "", "")
     last = max((rank.position for rank in job.ranks), default=0)
     columns = ("rank", "state", "host", "agent", "chunks", "behind", *packet_columns(), "round trip", "exit")
-    ranks = table(*columns, right=(columns[0], *columns[4:]))
+    drop = ("host", "sent", "round trip", "retransmitted", "agent")
+    ranks = table(*columns, right=(columns[0], *columns[4:]), drop=drop)
     for rank in job.ranks:
         ranks.add_row(
             str(rank.rank),
@@ -168,7 +170,7 @@ def _(ready: JobReady) -> Iterator[Part]:
     yield Text.assemble((job.name, "bold"), f" (id {job.id}) is ", state_text(enum_word(pb.JobState, job.state)))
     yield "Each rank attaches with `switchml.connect()` in a process on its host with these variables:"
     for rank in job.ranks:
-        yield f"  {rank.host}:  {shell_variables(job, rank)}"
+        yield Verbatim(f"  {rank.host}:  {shell_variables(job, rank)}\n")  # to be copied
     yield f"Watch it with `switchml-ctl job watch {job.name}`, end it with `switchml-ctl job stop {job.name}`."
 
 

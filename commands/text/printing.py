@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import IO, Final, TypeAlias
@@ -12,11 +13,10 @@ from typing import IO, Final, TypeAlias
 import click
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.text import Text
 
 __all__ = ["Frame", "Part", "Verbatim", "console", "print_text", "text"]
 
-_FILE_WIDTH: Final = 200
+_UNLIMITED: Final = 10_000  # columns
 
 
 class Verbatim(str):
@@ -32,7 +32,7 @@ class Frame:
 
 
 Part: TypeAlias = RenderableType | Verbatim | Frame
-"""A part of a text. Strings are lines, which the terminal wraps; tables and groups are fitted to its width."""
+"""A part of a text. On a terminal, lines are wrapped at words, and tables leave out columns that have no room."""
 
 
 @functools.singledispatch
@@ -41,28 +41,26 @@ def text(result: object) -> Iterator[Part]:
     raise TypeError(f"no text is registered for {type(result).__name__}")
 
 
-def print_text(result: object, file: IO[str] | None = None) -> None:
-    """Print the text of a result to a file, by default standard output."""
-    out = console(file)
+def print_text(result: object, file: IO[str] | None = None, wide: bool = False) -> None:
+    """Print the text of a result to a file, by default standard output; if `wide`, as if a terminal had any width."""
+    out = console(file, wide)
     display: Live | None = None
     with contextlib.ExitStack() as stack:
         for part in text(result):
             if isinstance(part, Verbatim):
                 click.echo(part, file=file, nl=False)
             elif not isinstance(part, Frame):
-                _print(out, part)
+                out.print(part)
             elif out.file.isatty():
                 display = display or stack.enter_context(Live(console=out, auto_refresh=False))
                 display.update(part.shown, refresh=True)
             elif part.line is not None:
-                _print(out, part.line)
+                out.print(part.line)
 
 
-def console(file: IO[str] | None = None) -> Console:
-    """Return the console of a file. It interprets no markup, and wraps lines only on a terminal."""
-    width = None if (file or sys.stdout).isatty() else _FILE_WIDTH
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
-
-
-def _print(out: Console, part: RenderableType) -> None:
-    out.print(part, soft_wrap=isinstance(part, (str, Text)))
+def console(file: IO[str] | None = None, wide: bool = False) -> Console:
+    """Return the console of a file. It interprets no markup, and only a terminal limits its width."""
+    limited = (file or sys.stdout).isatty() and not wide
+    width, height = (None, None) if limited else (_UNLIMITED, shutil.get_terminal_size().lines)
+    # A width without a height has no effect on a dumb terminal.
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=width, height=height)

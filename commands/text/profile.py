@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
 from switchml.commands.job import JobProfile
 from switchml.commands.text.printing import Part, console, text
-from switchml.commands.text.tables import table
+from switchml.commands.text.tables import FittedTable, table
 from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
 from switchml.common.counters import Counter, by_heading, headings
 from switchml.ops import profile_drawing
@@ -34,9 +33,10 @@ def _(profile: JobProfile) -> Iterator[Part]:
     yield from _timeline(times)
 
 
-def _table(times: JobTimes) -> Table:
+def _table(times: JobTimes) -> FittedTable:
     columns = ["rank", "agent", *headings("profile", _COUNTED), *headings("profile", RANK), "while busy"]
-    made = table(*columns, right=(columns[0], *columns[2:]))
+    drop = ("sleeps", "without values", "agent", "receive", "send", "sum", "retransmitted", "while busy")
+    made = table(*columns, right=(columns[0], *columns[2:]), drop=drop)
     for rank in times.ranks:
         packets = by_heading("profile", RANK, rank.packets)
         made.add_row(

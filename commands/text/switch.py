@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from switchml.commands.switch import AgentFound, Agents, Losses, Ports, SwitchEntries, Switches, SwitchFound
 from switchml.commands.text.printing import Part, text
-from switchml.commands.text.tables import age, packet_columns, packet_counts, ranges, table
+from switchml.commands.text.tables import FittedTable, age, packet_columns, packet_counts, ranges, table
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.dataplane.table_names import LOSS_TABLES
@@ -28,9 +27,10 @@ def _(found: SwitchFound) -> Iterator[Part]:
     yield _switches([found.switch])
 
 
-def _switches(switches: Sequence[pb.Switch]) -> Table:
+def _switches(switches: Sequence[pb.Switch]) -> FittedTable:
     columns = ("name", "target", "control", "data plane", "values", "slots", "free", "largest range", "state")
-    made = table(*columns, right=columns[4:8])
+    drop = ("largest range", "control", "data plane", "values", "target")
+    made = table(*columns, right=columns[4:8], drop=drop, wrap=("state",))
     for switch in switches:
         made.add_row(
             switch.name,
@@ -75,11 +75,11 @@ def _(found: SwitchEntries) -> Iterator[Part]:
     yield _losses(detail.losses)
 
 
-def _entries(name: str, entries: Sequence[pb.TableEntry]) -> Table:
+def _entries(name: str, entries: Sequence[pb.TableEntry]) -> FittedTable:
     keys = sorted({key for entry in entries for key in entry.match})  # maps of protobuf are not ordered
     counted = any(entry.HasField("packets") for entry in entries)
     columns = [*keys, "action"] + (["packets"] if counted else [])
-    made = table(*columns, title=f"{name} ({len(entries)})", right=("packets",))
+    made = table(*columns, title=f"{name} ({len(entries)})", right=("packets",), wrap=("action",))
     for entry in entries:
         parameters = ", ".join(f"{key}={value}" for key, value in sorted(entry.parameters.items()))
         row = [entry.match.get(key, "*") for key in keys] + [f"{entry.action}({parameters})"]
@@ -89,8 +89,10 @@ def _entries(name: str, entries: Sequence[pb.TableEntry]) -> Table:
     return made
 
 
-def _groups(groups: Sequence[pb.MulticastGroup]) -> Table:
-    made = table("group", "port", "ranks", title=f"multicast groups ({len(groups)})", right=("group", "port"))
+def _groups(groups: Sequence[pb.MulticastGroup]) -> FittedTable:
+    made = table(
+        "group", "port", "ranks", title=f"multicast groups ({len(groups)})", right=("group", "port"), wrap=("ranks",)
+    )
     for group in groups:
         ports: dict[int, list[int]] = defaultdict(list)
         for replica in group.replicas:
@@ -105,7 +107,7 @@ def _(found: Losses) -> Iterator[Part]:
     yield _losses(found.losses)
 
 
-def _losses(losses: Sequence[pb.PortLoss]) -> Table | str:
+def _losses(losses: Sequence[pb.PortLoss]) -> FittedTable | str:
     if not losses:
         return "no port drops packets on purpose"
     columns = ("port", "coming in", "leaving")
@@ -121,7 +123,8 @@ def _(found: Ports) -> Iterator[Part]:
         yield "no agent is attached to a port of the switch"
         return
     columns = ("port", "agents", "ranks", "contributions", "contributions/s", "results/s", "lost in", "lost out")
-    made = table(*columns, right=(columns[0], *columns[2:]))
+    drop = ("contributions", "lost in", "lost out", "ranks")
+    made = table(*columns, right=(columns[0], *columns[2:]), drop=drop, wrap=("agents",))
     for port in found.ports:
         made.add_row(
             str(port.port),
@@ -141,9 +144,10 @@ def _(found: Agents) -> Iterator[Part]:
     yield _agents(found.agents) if found.agents else "no agent has registered with the controller"
 
 
-def _agents(agents: Sequence[pb.Agent]) -> Table:
+def _agents(agents: Sequence[pb.Agent]) -> FittedTable:
     columns = ("name", "tenant", "host", "address", "socket", "switch", "port", "ranks", "heartbeat")
-    made = table(*columns, "version", "state", right=("port", "ranks", "heartbeat"))
+    drop = ("socket", "version", "port", "tenant", "address", "host", "switch")
+    made = table(*columns, "version", "state", right=("port", "ranks", "heartbeat"), drop=drop)
     for agent in agents:
         registration = agent.registration
         made.add_row(
@@ -166,7 +170,7 @@ def _agents(agents: Sequence[pb.Agent]) -> Table:
 def _(found: AgentFound) -> Iterator[Part]:
     yield _agents([found.agent])
     columns = ("job", "rank", "state", "chunks", *packet_columns())
-    made = table(*columns, right=("rank", *columns[3:]))
+    made = table(*columns, right=("rank", *columns[3:]), drop=("sent", "retransmitted"))
     for job, rank in found.carried():
         state = enum_word(pb.RankState, rank.state)
         made.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", *packet_counts(rank))

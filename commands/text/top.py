@@ -51,7 +51,8 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
         leaf = f" below {last.switch}" if len(job.switches) > 1 else ""
         head.append(f"  rank {job.straggler}{leaf} is {last.behind:,} chunks behind", "yellow")
     columns = ("rank", "state", "agent", "chunks", "behind", "rate", *headings("top", RANK), "round trip")
-    ranks = table(*columns, right=(columns[0], *columns[3:]))
+    drop = ("round trip", "packets/s", "agent", "chunks")
+    ranks = table(*columns, right=(columns[0], *columns[3:]), drop=drop)
     shown = sorted(job.ranks, key=lambda rank: (-rank.behind, rank.rank))[:_MOST_RANKS]
     for rank in sorted(shown, key=lambda rank: rank.rank):
         ranks.add_row(

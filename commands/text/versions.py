@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 @text.register(Versions)
 def _(found: Versions) -> Iterator[Part]:
-    versions = table("", "name", "version")
+    versions = table("", "name", "version", wrap=("version",))
     for version in found.versions:
         style = "red" if version.same is False else ""
         remark = "" if version.same is not False else " (differs from this program's)"
