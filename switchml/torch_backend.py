@@ -12,12 +12,24 @@ from typing import Any
 __all__ = ["register"]
 
 
+class _Plugins(dict[str, Any]):
+    """The registered backends of torch.distributed; `keys` leaves out this one.
+
+    If there is any key, torch gives a group of "cpu:gloo" no default backend (`_new_process_group_helper` of PyTorch
+    2.13), so that its name, hooks and sequence number are unknown. That would change programs that do not use SwitchML.
+    """
+
+    def keys(self) -> Any:
+        return [name for name in self if name != "SWITCHML"]
+
+
 def register() -> None:
     """Register the backend with torch.distributed; calling this again does no harm."""
     import torch.distributed as dist
 
     if not dist.is_available() or "SWITCHML" in dist.Backend._plugins:
         return
+    dist.Backend._plugins = _Plugins(dist.Backend._plugins)
     dist.Backend.register_backend("switchml", _make_group, extended_api=True, devices=["cpu", "cuda"])
 
 

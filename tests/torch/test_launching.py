@@ -72,3 +72,29 @@ def test_the_entry_point_decides_whether_the_name_is_known(environment: dict[str
         [sys.executable, "-c", lines], env=os.environ | environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(not environment)
+
+
+MIXED = """
+import torch, torch.distributed as dist
+dist.init_process_group("cpu:gloo", rank=0, world_size=1, store=dist.HashStore())
+group = dist.group.WORLD
+dist.all_reduce(torch.ones(3))
+print(group.name(), group._has_hooks(), group._get_sequence_number_for_group(), list(dist.Backend._plugins.keys()))
+print(dist.Backend.default_device_backend_map, dist.get_backend_config())
+dist.destroy_process_group()
+"""
+
+
+def test_a_program_that_does_not_use_switchml_is_not_changed_by_it() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", MIXED],
+            env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for autoload in ("1", "0")
+    ]
+    assert printed[0].stdout == printed[1].stdout
+    assert printed[0].stdout.startswith("gloo False 1 []")
