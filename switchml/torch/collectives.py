@@ -74,7 +74,7 @@ class Collective(ABC):
         self.deadline = Deadline.after(timeout)
         self.operands = operands
         self.inputs = inputs
-        self.work = CompletedLater(f"{name} of {_described(results)}" if results else name, results)
+        self.work = CompletedLater(name, results)
         self.handles: Sequence[Any] = ()
         self.wire_bytes = 0
         self.first_call: int | None = None
@@ -481,9 +481,3 @@ def _mixed_up(whole: Tensor, part: Tensor, rank: int) -> bool:
     (begin, size), (part_begin, part_size) = memory_of(whole), memory_of(part)
     overlap = part_begin < begin + size and begin < part_begin + part_size
     return overlap and part_begin != begin + rank * part_size
-
-
-def _described(tensors: Sequence[Tensor]) -> str:
-    if len(tensors) != 1:
-        return f"{len(tensors)} tensors"
-    return f"{tensors[0].numel()} {str(tensors[0].dtype).removeprefix('torch.')}"

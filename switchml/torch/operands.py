@@ -11,7 +11,7 @@ from switchml.errors import UnsupportedTensor
 from switchml.tensors import torch_address
 from switchml.torch.options import Options
 
-__all__ = ["Operand", "may_overlap", "memory_of", "require_device", "require_writable"]
+__all__ = ["Operand", "memory_of", "require_device", "require_writable"]
 
 
 def require_device(tensor: Tensor, options: Options) -> None:
@@ -42,11 +42,11 @@ def require_writable(tensor: Tensor) -> None:
 
     """
     torch_address(tensor)
-    if may_overlap(tensor):
+    if _may_overlap(tensor):
         raise _unsupported(tensor, "has elements that share memory, as those of x.expand() do", "pass x.clone()")
 
 
-def may_overlap(tensor: Tensor) -> bool:
+def _may_overlap(tensor: Tensor) -> bool:
     """Return whether elements may share memory; exact for tensors made by slicing, transposing and expanding."""
     if tensor.numel() == 0 or tensor.is_contiguous():
         return False
@@ -104,6 +104,11 @@ class Operand:
             self.target = self._source.clone(memory_format=torch.contiguous_format).resolve_neg()
         else:
             self.target = self._source
+
+    @property
+    def in_place(self) -> bool:
+        """True if `target` is the caller's memory, so that there is nothing to copy back."""
+        return self.target is self._source and self._complex is None
 
     @property
     def range(self) -> tuple[int, int]:

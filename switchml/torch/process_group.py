@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -22,7 +22,6 @@ from torch._C._distributed_c10d import AllgatherOptions
 from switchml import lifetime
 from switchml.calls import Sparse
 from switchml.errors import UnsupportedTensor
-from switchml.tensors import torch_address
 from switchml.torch.collectives import (
     AllGather,
     AllReduce,
@@ -36,10 +35,9 @@ from switchml.torch.collectives import (
     ReduceScatter,
 )
 from switchml.torch.errors import SwitchMLBackendError, forked_error
-from switchml.torch.gloo_moves import broadcast_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
-from switchml.torch.operands import Operand, may_overlap, require_device, require_writable
+from switchml.torch.operands import Operand, require_device, require_writable
 from switchml.torch.options import Options, current_options
 from switchml.torch.paths import Link, Path, path_of
 from switchml.torch.queue import NetworkQueue
@@ -48,7 +46,7 @@ from switchml.torch.sparse_tensors import SparseAllReduce
 from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
 from switchml.torch.wire import LaneArguments
-from switchml.torch.works import FinishedGlooWork
+from switchml.torch.works import completed_after
 
 __all__ = ["SwitchMLProcessGroup"]
 
@@ -57,7 +55,6 @@ _MOVED_AS: Final = {
     torch.uint16: torch.float16,
     torch.uint32: torch.int32,
     torch.uint64: torch.int64,
-    torch.complex64: torch.int64,
     torch.float8_e4m3fn: torch.uint8,
     torch.float8_e4m3fnuz: torch.uint8,
     torch.float8_e5m2: torch.uint8,
@@ -243,10 +240,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 require_device(tensor, self._options)
             self._enter_gloo()
             works = [self._gloo.allreduce([tensor], _reduce_options(reduction, timeout)) for tensor in tensors]
-            return FinishedGlooWork(works, tensors, lambda: None)
-        return self._reduce_over_gloo(
-            tensors, reduction, lambda part: part.start(self._gloo, timeout), lambda operand: operand.deliver()
-        )
+            return works[0] if len(works) == 1 else completed_after(works, name, tensors)
+        return self._reduce_over_gloo(name, tensors, reduction, lambda part: part.start(self._gloo, timeout))
 
     def _all_reduce_sparse(self, tensors: list[Tensor], reduction: Reduction, opts: Any, timeout: timedelta) -> Any:
         """Reduce tensors of which some are sparse, each in a separate call."""
@@ -261,7 +256,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             )
             for tensor in tensors
         ]
-        return works[0] if len(works) == 1 else FinishedGlooWork(works, tensors, lambda: None)
+        return works[0] if len(works) == 1 else completed_after(works, "all_reduce_coalesced", tensors)
 
     def all_reduce_in_lanes(self, tensor: Tensor, op: str, lanes: LaneArguments, sparse: Sparse = False) -> Any:
         """Reduce `tensor` with `op`, "sum" or "avg", in these lanes instead of those of the group's options.
@@ -272,7 +267,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         reduction, timeout = reduction_of(op), self._timeout(None, None)
         if self._queue is None:
             return self._reduce_over_gloo(
-                [tensor], reduction, lambda part: part.start(self._gloo, timeout), lambda operand: operand.deliver()
+                "all_reduce_in_lanes", [tensor], reduction, lambda part: part.start(self._gloo, timeout)
             )
         fallback = self._queue.fallback
         return self._submit(
@@ -284,6 +279,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         reduction, timeout = reduction_of(op), self._timeout(None, None)
         if self._queue is None:
             return self._scattered(
+                "reduce_scatter_in_lanes",
                 output,
                 [input],
                 None,
@@ -313,35 +309,32 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 part.buffer = part.buffer.clone()  # Gloo leaves partial results there
             return self._gloo.reduce([part.buffer], options)
 
-        return self._reduce_over_gloo(
-            [tensor], reduction, start, lambda operand: operand.deliver() if is_root else None, is_root
-        )
+        return self._reduce_over_gloo("reduce", [tensor], reduction, start, is_root)
 
     def _reduce_over_gloo(
         self,
+        name: str,
         tensors: list[Tensor],
         reduction: Reduction,
         start: Callable[[GlooReduction], Any],
-        deliver: Callable[[Operand], None],
         keeps: bool = True,
     ) -> Any:
-        """Start Gloo's work on each tensor; the last steps are done when the caller waits for it."""
-        operands = [Operand(tensor, False, self._options) for tensor in tensors]
-        for operand in operands:
-            operand.ready()
+        """Start Gloo's work on each tensor; unless this rank `keeps` the results, the tensors stay as they are."""
+        operands = self._taken(tensors)
         parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
         self._enter_gloo()
         works = [start(part) for part in parts]
+        if keeps and len(works) == 1 and parts[0].in_place and operands[0].in_place:
+            return works[0]
 
-        def finish() -> None:
-            for part, operand in zip(parts, operands, strict=True):
-                if keeps:
-                    part.finish()
-                deliver(operand)
-                if operand.delivered is not None:
-                    operand.delivered.synchronize()
+        def finish() -> list[Any]:
+            if not keeps:
+                return []
+            for part in parts:
+                part.finish()
+            return _delivered(operands)
 
-        return FinishedGlooWork(works, tensors, finish)
+        return completed_after(works, name, tensors, finish)
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
@@ -359,6 +352,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             given = torch.cat([part.detach().flatten() for part in parts])
             return self._reduce_scatter(name, [output], [given], reduction, opts, timeout)
         return self._scattered(
+            name,
             output,
             parts,
             opts,
@@ -373,6 +367,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._scatters("reduce_scatter_single", [output], [input], reduction):
             return self._reduce_scatter("reduce_scatter_single", [output], [input], reduction, opts, None)
         return self._scattered(
+            "reduce_scatter_single",
             output,
             [input],
             opts,
@@ -389,7 +384,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if len(outputs) == len(inputs) and self._scatters(name, outputs, inputs, reduction):
             return self._reduce_scatter(name, outputs, inputs, reduction, opts, None)
         works = [self.reduce_scatter_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
-        return FinishedGlooWork(works, outputs, lambda: None)
+        return completed_after(works, name, outputs)
 
     def _scatters(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduction: Reduction) -> bool:
         """Return whether the network reduces and scatters the tensors; errors in their sizes are found by Gloo."""
@@ -418,6 +413,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _scattered(
         self,
+        name: str,
         output: Tensor,
         inputs: list[Tensor],
         opts: Any,
@@ -427,17 +423,20 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         reduction = self._reduction(opts, op)
         options = dist.ReduceScatterOptions()
-        operands = [Operand(tensor, False, self._options, written=False) for tensor in inputs]
-        for operand in operands:
-            operand.ready()
-        parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
+        parts = [
+            GlooReduction(operand.target, reduction, self.size()) for operand in self._taken(inputs, written=False)
+        ]
         options.reduceOp, options.timeout = parts[0].op, self._timeout(opts, timeout)
-        require_device(output, self._options)
-        require_writable(output)
-        result = output.detach() if parts[0].is_result(output) else parts[0].empty_result(output.shape)
+        [taken] = self._taken([output])
+        result = taken.target if parts[0].is_result(taken.target) else parts[0].empty_result(taken.target.shape)
         self._enter_gloo()
         work = call(result, [part.buffer for part in parts], options)
-        return FinishedGlooWork([work], [output], lambda: parts[0].finish(result, output.detach()))
+
+        def finish() -> list[Any]:
+            parts[0].finish(result, taken.target)
+            return _delivered([taken])
+
+        return completed_after([work], name, [output], finish)
 
     # ---- broadcast and barrier -------------------------------------------------------------------------------------
 
@@ -450,11 +449,9 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         timeout, queue = self._timeout(opts, timeout), self._queue
         if queue is not None and self._path("broadcast", tensor) == "network":
             return self._submit(Broadcast(tensor, root, queue.fallback, self._options, timeout), opts)
-        operand = Operand(tensor, False, self._options)
-        operand.ready()
-        self._enter_gloo()
-        work = broadcast_over_gloo(self._gloo, operand.target, root, timeout)
-        return FinishedGlooWork([work], [tensor], operand.deliver)
+        options = dist.BroadcastOptions()
+        options.rootRank, options.timeout = root, timeout
+        return self._over_gloo("broadcast", [tensor], [], lambda out, _: self._gloo.broadcast(out, options))
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait until all ranks have called this, and their earlier network collectives have ended."""
@@ -474,23 +471,29 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._gathers_lists("all_gather", outputs, inputs):
             return self._all_gather("all_gather", outputs, inputs, opts, timeout)
         options = self._with_timeout(AllgatherOptions(), opts, timeout)
-        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options))
+        return self._over_gloo(
+            "all_gather", outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options)
+        )
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `allgather` for several tensors; `outputs` has a list of such tensors for each rank."""
         by_tensor = [list(of_ranks) for of_ranks in zip(*outputs, strict=False)]
-        if self._gathers_lists("all_gather_coalesced", by_tensor, inputs):
-            return self._all_gather("all_gather_coalesced", by_tensor, inputs, opts, None)
+        name = "all_gather_coalesced"
+        if self._gathers_lists(name, by_tensor, inputs):
+            return self._all_gather(name, by_tensor, inputs, opts, None)
         options = self._with_timeout(AllgatherOptions(), opts, None)
-        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options))
+        return self._over_gloo(
+            name, outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options)
+        )
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Gather a tensor of each rank into consecutive parts of `output`."""
-        if self._gathers("all_gather_single", [output], [input]):
-            return self._all_gather("all_gather_single", [output], [input], opts, None)
+        name = "all_gather_single"
+        if self._gathers(name, [output], [input]):
+            return self._all_gather(name, [output], [input], opts, None)
         options = self._with_timeout(AllgatherOptions(), opts, None)
         return self._over_gloo(
-            [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
+            name, [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
         )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -499,7 +502,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if len(outputs) == len(inputs) and self._gathers(name, outputs, inputs):
             return self._all_gather(name, outputs, inputs, opts, None)
         works = [self.all_gather_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
-        return FinishedGlooWork(works, outputs, lambda: None)
+        return completed_after(works, name, outputs)
 
     def _gathers(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
         """Return whether the network gathers the tensors; errors in their sizes are found by Gloo."""
@@ -549,7 +552,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         outputs, inputs = ([outputs] if outputs else [], [inputs]) if isinstance(inputs, Tensor) else (outputs, inputs)
         options = self._with_timeout(dist.GatherOptions(), opts, timeout)
         options.rootRank = root
-        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.gather(out, given, options))
+        return self._over_gloo("gather", outputs, inputs, lambda out, given: self._gloo.gather(out, given, options))
 
     def scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
@@ -559,7 +562,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         outputs, inputs = ([outputs], [inputs] if inputs else []) if isinstance(outputs, Tensor) else (outputs, inputs)
         options = self._with_timeout(dist.ScatterOptions(), opts, timeout)
         options.rootRank = root
-        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.scatter(out, given, options))
+        return self._over_gloo("scatter", outputs, inputs, lambda out, given: self._gloo.scatter(out, given, options))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Send a tensor to each rank, and receive one from each."""
@@ -574,13 +577,14 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             sizes_out, sizes_in = [tensor.numel() for tensor in out], [tensor.numel() for tensor in given]
             work = self._gloo.alltoall_base(flat_out, flat_in, sizes_out, sizes_in, options)
 
-            def finish() -> None:
+            def finish() -> list[Any]:
                 for tensor, part in zip(out, flat_out.split(sizes_out), strict=True):
-                    tensor.detach().copy_(part.view(tensor.shape))
+                    tensor.copy_(part.view(tensor.shape))
+                return []
 
-            return FinishedGlooWork([work], out, finish)
+            return completed_after([work], "all_to_all", out, finish)
 
-        return self._over_gloo(outputs, inputs, call)
+        return self._over_gloo("all_to_all", outputs, inputs, call)
 
     def all_to_all_single(
         self,
@@ -594,6 +598,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Send a part of `input` to each rank, and receive one from each."""
         options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
         return self._over_gloo(
+            "all_to_all_single",
             [output],
             [input],
             lambda out, given: self._gloo.alltoall_base(out[0], given[0], output_splits, input_splits, options),
@@ -601,15 +606,15 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Sequence[Tensor], destination: int, tag: int) -> Any:
         """Send a tensor to one rank."""
-        return self._over_gloo([], tensors, lambda _, given: self._gloo.send(given, destination, tag))
+        return self._over_gloo("send", [], tensors, lambda _, given: self._gloo.send(given, destination, tag))
 
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int) -> Any:
         """Receive a tensor from one rank."""
-        return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv(out, source, tag))
+        return self._over_gloo("recv", tensors, [], lambda out, _: self._gloo.recv(out, source, tag))
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Any:
         """Receive a tensor from any rank; the work's `_source_rank` returns which one."""
-        return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv_anysource(out, tag))
+        return self._over_gloo("recv_anysource", tensors, [], lambda out, _: self._gloo.recv_anysource(out, tag))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks have called this; rank 0 raises an error that names those that have not."""
@@ -623,28 +628,33 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def _over_gloo(self, outputs: Any, inputs: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """Call Gloo; copy CUDA tensors to the CPU before, and back when the caller waits for the work."""
-        flat = [*_flat(outputs), *_flat(inputs)]
-        for tensor in flat:
-            require_device(tensor, self._options)
-            torch_address(tensor)
-        for tensor in _flat(outputs):
-            require_writable(tensor)
-        inputs = _mapped(inputs, lambda tensor: tensor.contiguous() if may_overlap(tensor) else tensor)
+    def _over_gloo(self, name: str, outputs: Any, inputs: Any, call: Callable[[Any, Any], Any]) -> Any:
+        """Call Gloo to move data, with dense tensors in CPU memory of dtypes that it supports.
+
+        Args:
+            name: the name of the operation.
+            outputs: tensors or nested lists of them, to which Gloo writes.
+            inputs: likewise, from which Gloo reads.
+            call: takes the tensors that stand for these, and returns Gloo's work.
+
+        """
+        tensors = _flat(outputs)
+        results, given = self._taken(tensors), self._taken(_flat(inputs), written=False)
+        handed, read = ([_as_moved(operand.target) for operand in taken] for taken in (results, given))
         self._enter_gloo()
-        if any(tensor.dtype in _MOVED_AS for tensor in flat):
-            outputs, inputs = _mapped(outputs, _as_moved), _mapped(inputs, _as_moved)
-        if all(tensor.device.type == "cpu" for tensor in flat):
-            return call(outputs, inputs)
-        copies = _mapped(outputs, lambda tensor: tensor.cpu())
-        work = call(copies, _mapped(inputs, lambda tensor: tensor.cpu()))
+        work = call(_nested(outputs, iter(handed)), _nested(inputs, iter(read)))
+        if all(result.in_place for result in results) and [part.dtype for part in handed] == [
+            tensor.dtype for tensor in tensors
+        ]:
+            return work
+        return completed_after([work], name, tensors, lambda: _delivered(results))
 
-        def finish() -> None:
-            for tensor, copy in zip(_flat(outputs), _flat(copies), strict=True):
-                tensor.detach().copy_(copy)
-
-        return FinishedGlooWork([work], flat, finish)
+    def _taken(self, tensors: Sequence[Tensor], written: bool = True) -> list[Operand]:
+        """Return operands that hold the elements of the caller's tensors."""
+        operands = [Operand(tensor, False, self._options, written) for tensor in tensors]
+        for operand in operands:
+            operand.ready()
+        return operands
 
     def _enter_gloo(self) -> None:
         """Count a call of Gloo; raise in a forked child, which would wait for Gloo's threads forever."""
@@ -751,9 +761,17 @@ def _flat(tensors: Any) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else [tensor for part in tensors for tensor in _flat(part)]
 
 
+def _delivered(operands: Sequence[Operand]) -> list[Any]:
+    """Write results to the caller's tensors, and return the CUDA events of the copies that are under way."""
+    for operand in operands:
+        operand.deliver()
+    return [operand.delivered for operand in operands if operand.delivered is not None]
+
+
 def _as_moved(tensor: Tensor) -> Tensor:
-    return tensor.detach().view(_MOVED_AS.get(tensor.dtype, tensor.dtype))
+    return tensor.view(_MOVED_AS.get(tensor.dtype, tensor.dtype))
 
 
-def _mapped(tensors: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    return function(tensors) if isinstance(tensors, Tensor) else [_mapped(part, function) for part in tensors]
+def _nested(form: Any, tensors: Iterator[Tensor]) -> Any:
+    """Return the next `tensors` in nested lists like those of `form`."""
+    return next(tensors) if isinstance(form, Tensor) else [_nested(part, tensors) for part in form]

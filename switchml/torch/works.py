@@ -1,4 +1,7 @@
-"""The handles that callers get: `torch.distributed.Work` for collectives in the network, and for some over Gloo."""
+"""The handles that callers get: `torch.distributed.Work` for collectives in the network, and for some over Gloo.
+
+A handle is completed when the result is in the caller's tensors, so that a program may poll it instead of waiting.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from switchml.torch.callbacks import run_callback
 from switchml.torch.errors import forked_error
 from switchml.torch.tracing import never_compiled
 
-__all__ = ["CompletedLater", "FinishedGlooWork"]
+__all__ = ["CompletedLater", "completed_after"]
 
 _NO_TIMEOUT: Final = timedelta(0)
 
@@ -26,9 +29,9 @@ _NO_TIMEOUT: Final = timedelta(0)
 class CompletedLater(dist.Work):  # type: ignore[misc]
     """A collective in flight, completed by another thread. Its tensors are the result once `wait` has returned."""
 
-    def __init__(self, description: str, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
         super().__init__()
-        self._description = description
+        self._description = _described(name, tensors)
         self._tensors = list(tensors)
         self._pid = os.getpid()
         self._ended = threading.Event()
@@ -80,12 +83,12 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the collective has ended, with success or failure."""
-        return self._ended.is_set()
+        """Return whether the collective has ended, with success or failure, and its tensors hold the result."""
+        return self._ended.is_set() and all(event.query() for event in self._delivered)
 
     def is_success(self) -> bool:
         """Return whether the collective has ended successfully."""
-        return self._ended.is_set() and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
         """Return the error; None if the collective did not fail, or has not ended."""
@@ -124,54 +127,44 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         return f"<switchml.torch work: {self._description}, {state}>"
 
 
-@never_compiled
-class FinishedGlooWork(dist.Work):  # type: ignore[misc]
-    """Works of Gloo whose results need a last step, such as the division of an average, which is done once."""
+def completed_after(
+    works: Sequence[Any], name: str, tensors: Sequence[Tensor], finish: Callable[[], Sequence[Any]] = tuple
+) -> CompletedLater:
+    """Return the handle of a collective that ends when `works` have ended and `finish` has done its last step.
 
-    def __init__(self, works: Sequence[Any], tensors: Sequence[Tensor], finish: Callable[[], None]) -> None:
-        super().__init__()
-        self._works = list(works)
-        self._tensors = list(tensors)
-        self._finish: Callable[[], None] | None = finish
-        self._lock = threading.RLock()  # a future that has ended calls `_last_step` at once
-        self._future: Any = None
+    Args:
+        works: of Gloo, or others of this module.
+        name: the name of the collective.
+        tensors: its results.
+        finish: writes the results to `tensors`, and returns CUDA events of copies that are still under way. A thread of
+            Gloo calls it, or this thread if the works have ended already.
 
-    def _last_step(self, _: object = None) -> list[Tensor]:
-        with self._lock:
-            if self._finish is not None:
-                with torch.inference_mode():
-                    self._finish()
-                self._finish = None
-        return self._tensors
+    """
+    later = CompletedLater(name, tensors)
 
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Wait for each work, at most `timeout` (0: only the collective's own limit); raise Gloo's errors."""
-        for work in self._works:
-            work.wait(timeout)
-        self._last_step()
-        return True
+    def end(wait: Callable[[], object]) -> None:
+        try:
+            with torch.inference_mode():
+                wait()
+                delivered = finish()
+        except Exception as error:
+            later.complete(error)
+        else:
+            later.complete(None, delivered)
 
-    def is_completed(self) -> bool:
-        """Return whether Gloo's part has ended."""
-        return all(work.is_completed() for work in self._works)
+    try:
+        futures = [work.get_future() for work in works]
+    except RuntimeError:  # some works of Gloo have none, and end only in `wait`
+        [work] = works
+        later._source_rank = work._source_rank
+        run_callback(lambda: end(work.wait))
+    else:
+        whole = futures[0] if len(futures) == 1 else torch.futures.collect_all(futures)
+        whole.then(lambda _: end(whole.wait))
+    return later
 
-    def is_success(self) -> bool:
-        """Return whether Gloo's part has ended successfully."""
-        return all(work.is_success() for work in self._works)
 
-    def exception(self) -> Any:
-        """Return the error; None if the collective did not fail, or has not ended."""
-        return next((work.exception() for work in self._works if work.is_completed() and not work.is_success()), None)
-
-    def result(self) -> list[Tensor]:
-        """Return its tensors, which hold the result once `wait` has returned."""
-        return self._tensors
-
-    def get_future(self) -> Any:
-        """Return a `torch.futures.Future` of the list of tensors."""
-        with self._lock:
-            if self._future is None:
-                futures = [work.get_future() for work in self._works]
-                whole = futures[0] if len(futures) == 1 else torch.futures.collect_all(futures)
-                self._future = whole.then(lambda future: (future.wait(), self._last_step())[1])
-            return self._future
+def _described(name: str, tensors: Sequence[Tensor]) -> str:
+    if len(tensors) == 1:
+        return f"{name} of {tensors[0].numel()} {str(tensors[0].dtype).removeprefix('torch.')}"
+    return f"{name} of {len(tensors)} tensors" if tensors else name
