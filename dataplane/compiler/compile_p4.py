@@ -32,6 +32,7 @@ __all__ = [
     "VARIANTS",
     "CompileError",
     "Variant",
+    "bmv2_text",
     "compile_bmv2",
     "compile_variant",
     "compiler_version",
@@ -201,7 +202,7 @@ def compile_variant(variant: Variant) -> dict[str, str]:
         )
         return {
             f"bmv2/{variant.name}.p4info.txtpb": p4info.read_text(encoding="utf-8"),
-            f"bmv2/{variant.name}.json": _json_text(_without_sources(json.loads(config.read_text(encoding="utf-8")))),
+            f"bmv2/{variant.name}.json": bmv2_text(json.loads(config.read_text(encoding="utf-8"))),
         }
 
 
@@ -245,6 +246,25 @@ def _run(*command: str) -> str:
     except subprocess.CalledProcessError as error:
         raise CompileError(f"{command[0]} refused {command[-1]}:\n{error.stderr}") from error
     return done.stdout + done.stderr
+
+
+def bmv2_text(config: dict[str, Any]) -> str:
+    """Return the text of a BMv2 configuration, without anything that only depends on lines of the source.
+
+    The compiler names an action, and its table, after the file and the line that it was made from: "loss36" and
+    "tbl_loss36". Here the first action of a file has the number 1, the next one 2, so that lines which are added to a
+    file above them, such as a comment, do not change the output.
+    """
+    stems = {source.stem for source in (_HERE / "p4").glob("*/*.p4")}
+    names: dict[str, dict[str, int]] = {stem: {} for stem in stems}
+
+    def numbered(found: re.Match[str]) -> str:
+        prefix, stem, line = found.groups(default="")
+        number = names[stem].setdefault(line, len(names[stem]) + 1)
+        return f'"{prefix}{stem}_{number}"'
+
+    generated = re.compile(rf'"(tbl_)?({"|".join(sorted(stems))})(\d+)"')
+    return generated.sub(numbered, _json_text(_without_sources(config)))
 
 
 def _without_sources(node: Any) -> Any:

@@ -19,6 +19,7 @@ from switchml.dataplane.compiler.compile_p4 import (
     TARGETS,
     VARIANTS,
     Variant,
+    bmv2_text,
     compile_variant,
     compiler_version,
     digest_of_sources,
@@ -191,3 +192,17 @@ def test_bmv2_json_names_no_place_in_the_source(variant: Variant) -> None:
     text = (BUILD / "bmv2" / f"{variant.name}.json").read_text(encoding="utf-8")
     assert "source_info" not in text
     assert json.loads(text)["program"] == "v1model/switchml.p4"
+    assert bmv2_text(json.loads(text)) == text
+    files = "|".join(source.stem for source in (DATAPLANE / "p4").glob("*/*.p4"))
+    assert not re.search(rf'"(tbl_)?({files})\d+"', text), "a generated name has the number of a line"
+
+
+def test_generated_names_do_not_change_with_the_lines_of_a_file() -> None:
+    def compiled(first: int, second: int) -> str:
+        actions = [{"name": f"loss{line}", "next": {f"loss{line}": f"tbl_loss{line}"}} for line in (first, second)]
+        return bmv2_text({"actions": [*actions, {"name": "loss_draw7"}, {"name": "node_5"}, {"name": "csum16"}]})
+
+    assert compiled(36, 64) == compiled(9, 101)
+    actions = json.loads(compiled(36, 64))["actions"]
+    assert actions[1] == {"name": "loss_2", "next": {"loss_2": "tbl_loss_2"}}
+    assert [action["name"] for action in actions] == ["loss_1", "loss_2", "loss_draw_1", "node_5", "csum16"]
