@@ -229,7 +229,10 @@ def _row(turns: Sequence[StepTurn]) -> Row:
 
 
 def _bound(backend: str, wrapper: str, size: int, speed: float, workers: int) -> float:
-    """Return the seconds that the bytes of a step take. Over packets, the backend switchml has Gloo gather for FSDP."""
+    """Return the seconds that the bytes of a step take."""
+    gathers = _GATHERS if wrapper == "fsdp" else 0
+    if backend == "switchml":
+        return (1 + gathers) * in_network_bound(size, speed)
     reduction = "reduce_scatter" if wrapper == "fsdp" else "all_reduce"
-    sums = in_network_bound(size, speed) if backend == "switchml" else ring_bound(size, speed, workers, reduction)
-    return sums + (_GATHERS * ring_bound(size, speed, workers, "all_gather") if wrapper == "fsdp" else 0)
+    gather = ring_bound(size, speed, workers, "all_gather")
+    return ring_bound(size, speed, workers, reduction) + gathers * gather

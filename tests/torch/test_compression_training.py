@@ -6,6 +6,7 @@ import math
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +104,13 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def recorded_buckets(state: CompressionState) -> set[int]:
-    """Return a set that gets the number of each bucket that the state is given."""
-    buckets: set[int] = set()
+def recorded_buckets(state: CompressionState, of_bucket: Callable[[dist.GradBucket], Any]) -> set[Any]:
+    """Return a set that gets a property of each bucket that the state is given."""
+    buckets: set[Any] = set()
     submit = state.submit
 
     def record(bucket: dist.GradBucket) -> Any:
-        buckets.add(bucket.index())
+        buckets.add(of_bucket(bucket))
         return submit(bucket)
 
     state.submit = record  # type: ignore[method-assign]
@@ -126,7 +127,7 @@ def trained_with_each_method(rank: int) -> None:
             loss_of(model, rank, 100).backward()  # the hook is not called
         assert state.step == 0
         model.zero_grad()
-        buckets = recorded_buckets(state)
+        buckets = recorded_buckets(state, lambda bucket: bucket.index())
         found = train(model, rank, range(3))
         assert len(buckets) > 3
         assert state.step == 2
@@ -204,6 +205,63 @@ def test_a_training_continues_from_a_checkpoint_also_with_fewer_ranks(ranks: Ran
             mean = np.mean([residuals[name] for _, residuals in first], 0)
             np.testing.assert_allclose(residual, mean, rtol=1e-5, atol=1e-9)
             assert len(residual) < 2 or np.abs(residual).max() > 0
+
+
+class Reversed(nn.Module):
+    """A model whose layers are called in another order than it has them, so that DDP reorders its bucket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.last = nn.Linear(53, 10)
+        self.first = nn.Linear(WIDTH, 61)
+        self.middle = nn.Linear(61, 53)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.middle(torch.relu(self.first(x)))))
+
+
+OF_BUCKETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "lanes": {"rounding": "nearest"},
+    "codes": {"codes": "dynamic8"},
+    "int8": {},
+    "qsgd": {},
+    "terngrad": {},
+    "thc": {},
+    "randomk": {"density": 0.2},
+    "shared_topk": {"density": 0.1},
+    "block_topk": {"density": 0.3, "block": 16},
+}
+
+
+def interrupted(rank: int, methods: list[str]) -> None:
+    """Train four steps, with and without a new process's state after two of them; the first step is a warm-up."""
+    for name in methods:
+        found = []
+        for parts in ((range(4),), (range(2), range(2, 4))):
+            plain, saved_state = Reversed(), None
+            for steps in parts:
+                model = DistributedDataParallel(plain)
+                state = CompressionState(model, by_name(name, **OF_BUCKETS[name]), warm_up_steps=1, timeout=60.0)
+                if saved_state is not None:
+                    state.load_state_dict(saved_state)
+                orders = recorded_buckets(state, lambda bucket: tuple(one.numel() for one in bucket.parameters()))
+                model.register_comm_hook(state, compression_hook)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+                for step in steps:
+                    optimizer.zero_grad()
+                    loss_of(model, rank, step).backward()
+                    optimizer.step()
+                saved_state = state.state_dict()
+                assert len(orders) == 2, f"DDP has not changed the order of its bucket: {orders}"
+            found.append(parameters(plain))
+        assert all(map(torch.equal, *found)), name
+
+
+@pytest.mark.parametrize("methods", [list(OF_BUCKETS)[begin::4] for begin in range(4)], ids="+".join)
+def test_a_training_continues_with_the_same_bits_when_ddp_reorders_its_bucket(ranks: Ranks, methods: list[str]) -> None:
+    ranks.run(2, interrupted, methods)
 
 
 def not_finite(rank: int) -> None:

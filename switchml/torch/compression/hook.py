@@ -5,7 +5,7 @@ DDP checks the annotations of hooks at run time, so this file does not use postp
 
 import json
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import torch
@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from switchml.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, flagged, positive, together
 from switchml.torch.compression.exchange import Exchange
-from switchml.torch.compression.memory import Memory
-from switchml.torch.compression.requests import Average, Request
+from switchml.torch.compression.memory import Memory, NoMemory
+from switchml.torch.compression.requests import Request
 from switchml.torch.compression.sums import Dense
 from switchml.torch.compression.table import memory_for
 
@@ -85,7 +85,7 @@ class CompressionState:
         self._exchange = Exchange(compressor, group, timeout)
         self.memory.attach(self._sizes)
         self._warm_up_steps = warm_up_steps
-        self._dense = Dense()
+        self._warm_up: tuple[Compressor, Memory] = Dense(), NoMemory()
         self._scale = scale
         self._last_scale: float | None = None
         self.step = 0
@@ -108,11 +108,14 @@ class CompressionState:
             empty: Future[Tensor] = Future()
             empty.set_result(buffer)
             return empty
-        pieces = list(buffer.split([self._sizes[name] for name in names]))
+        pieces = dict(zip(names, buffer.split([self._sizes[name] for name in names]), strict=True))
         if self.step < self._warm_up_steps:
-            rounds = self._of_dense(buffer, self._place(names[0]))
-            return self._exchange.submit(rounds, (Average,))
-        return self._exchange.submit(self._of_bucket(buffer, names, pieces, self.step))
+            compressor, memory = self._warm_up
+        else:
+            compressor, memory = self.compressor, self.memory
+        return self._exchange.submit(
+            self._of_bucket(buffer, pieces, compressor, memory, self.step), compressor.requests
+        )
 
     def rescale(self, factor: float) -> None:
         """Multiply all that is kept in units of a gradient, because a loss scale was multiplied by `factor`.
@@ -230,50 +233,46 @@ class CompressionState:
             )
         return name
 
-    def _place(self, name: str) -> Place:
-        return Place(name, self.step, self._exchange.rank, self._exchange.size, self._seed)
-
-    def _of_dense(self, buffer: Tensor, place: Place) -> Generator[Request, Tensor, Tensor]:
-        outcome = yield from self._dense.rounds(buffer.float(), place)
-        return buffer.copy_(outcome.average)
-
     def _of_bucket(
-        self, buffer: Tensor, names: Sequence[str], pieces: Sequence[Tensor], step: int
+        self, buffer: Tensor, pieces: Mapping[str, Tensor], compressor: Compressor, memory: Memory, step: int
     ) -> Generator[Request, Tensor, Tensor]:
-        """Average a bucket (in the threads of the exchange)."""
+        """Average a bucket (in the threads of the exchange).
+
+        Its parameters are in the order of their names. DDP's order is another one in the first step of a process than
+        later, so a training that continues from a checkpoint would round other elements together.
+        """
         bad = not _finite(buffer)
-        filled = [(name, piece) for name, piece in zip(names, pieces, strict=True) if piece.numel()]
-        given = [self.memory.begin(name, torch.zeros(len(piece)) if bad else piece.float()) for name, piece in filled]
+        filled = sorted((name, piece) for name, piece in pieces.items() if piece.numel())
+        given = [memory.begin(name, torch.zeros(len(piece)) if bad else piece.float()) for name, piece in filled]
         places = [Place(name, step, self._exchange.rank, self._exchange.size, self._seed) for name, _ in filled]
-        averaged = yield from flagged(self._rounds(given, places), bad)
+        averaged = yield from flagged(_rounds(compressor, given, places), bad)
         for number, (name, piece) in enumerate(filled):
             if averaged is None:
-                self.memory.drop(name)
+                memory.drop(name)
                 piece.fill_(math.nan)
             else:
-                self.memory.end(name, averaged[number].own)
+                memory.end(name, averaged[number].own)
                 piece.copy_(averaged[number].average)
         return buffer
-
-    def _rounds(self, given: Sequence[Tensor], places: Sequence[Place]) -> Generator[Request, Tensor, list[Outcome]]:
-        """Return the outcome of each parameter."""
-        if self.compressor.per == "parameter":
-            return (
-                yield from together(
-                    [self.compressor.rounds(one, place) for one, place in zip(given, places, strict=True)]
-                )
-            )
-        whole = given[0] if len(given) == 1 else torch.cat(list(given))
-        outcome = yield from self.compressor.rounds(whole, places[0])
-        sizes = [len(one) for one in given]
-        averages = outcome.average.split(sizes)
-        owns = [None] * len(sizes) if outcome.own is None else outcome.own.split(sizes)
-        return [Outcome(average, own) for average, own in zip(averages, owns, strict=True)]
 
 
 def compression_hook(state: CompressionState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average `bucket` over the ranks, as `state` says."""
     return state.submit(bucket)
+
+
+def _rounds(
+    compressor: Compressor, given: Sequence[Tensor], places: Sequence[Place]
+) -> Generator[Request, Tensor, list[Outcome]]:
+    """Return the outcome of each parameter of a bucket."""
+    if compressor.per == "parameter":
+        return (yield from together([compressor.rounds(*of_one) for of_one in zip(given, places, strict=True)]))
+    whole = given[0] if len(given) == 1 else torch.cat(list(given))
+    outcome = yield from compressor.rounds(whole, places[0])
+    sizes = [len(one) for one in given]
+    averages = outcome.average.split(sizes)
+    owns = [None] * len(sizes) if outcome.own is None else outcome.own.split(sizes)
+    return [Outcome(average, own) for average, own in zip(averages, owns, strict=True)]
 
 
 def _finite(x: Tensor) -> bool:

@@ -354,7 +354,8 @@ class SharedTopK(Compressor):
 class BlockTopK(Compressor):
     """The blocks with the largest norms, each rank's own, in a sparse sum (docs/sparse.md).
 
-    Blocks that no rank has chosen are not sent. The sum is made in the switch; its blocks are those of all ranks.
+    Blocks that no rank has chosen are not sent. The sum is made in the switch; its blocks are those of all ranks. A
+    packet of more than 256 values has several blocks, which the same ranks have chosen, and may not be full.
 
     Args:
         density: the share of blocks that are sent.
@@ -363,7 +364,7 @@ class BlockTopK(Compressor):
     """
 
     name = "block_topk"
-    sent = "32 · density"
+    sent = "32 · density; with packets of more than 256 values up to twice as much"
     requests = (Sparse,)
     memory = "error feedback"
 
