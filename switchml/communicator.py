@@ -36,7 +36,8 @@ class Communicator:
     result; a sum beyond float32 is infinite. An average is computed from the sum before that is rounded, so it is
     finite if float32 can hold the average. The same is true of float16 and bfloat16, with their last place and their
     range: a sum or an average of them is rounded to 16 bits once, at its end. The same contributions give the same
-    bits, regardless of the order in which packets arrive. With narrow lanes (`all_reduce`) the bound is larger.
+    bits, regardless of the order in which packets arrive. With narrow lanes (`all_reduce`) the bound is larger, and
+    results are rounded to float32 before they are rounded to 16 bits.
 
     After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
     other ranks; every rank gets this error from the calls that were unfinished, or else from its next call. After any
@@ -247,10 +248,10 @@ class Communicator:
             wire_bits: the bits of a value in packets: 32, 16 or 8. With 16 or 8 two or four values share a word, so
                 that a call takes a half or a quarter of the packets. Floating-point numbers then have Q =
                 floor((2^(wire_bits - 1) - 1) / N) levels on both sides of 0 for N ranks, and a sum differs from the
-                exact one by at most N/2 * M/Q, with M as above. Sums of integers stay exact, and are refused where they
-                might not fit.
+                exact one by at most N/2 * M * (1/Q + 2^-23), with M as above, apart from roundings to float32 and then
+                to the dtype. Sums of integers stay exact, and are refused where they might not fit.
             rounding: "nearest", or "stochastic" for floating-point numbers with a `wire_bits` of 16 or 8: up or down at
-                random, so that the expected result is the exact one. The error is then below N * M/Q.
+                random, so that the expected result is the exact one. The error is then below N * M * (1/Q + 2^-23).
             seed: chooses the numbers of stochastic rounding, together with the rank, the place in the array, and the
                 number of calls before this one. The same seed gives the same bits.
             bound: the largest magnitude of the integers in `x` on any rank, if it is smaller than that of the dtype;

@@ -224,8 +224,9 @@ class FixedPoint:
     2^E is the power of two above the largest magnitude in the whole tensor on any rank. The ranks find it with an int32
     sum over all exponents, in which each rank adds one at its own exponent. Every contribution is rounded to a multiple
     of 2^(E - B), and the integers are summed exactly as int64. So a sum differs from the exact one by at most N/2 *
-    2^(E - B) plus half a unit in the last place of the float64 result, and does not depend on any order. If a rank has
-    NaN or infinity, a second sum of integers counts them by kind, and the result is that of a floating-point sum.
+    2^(E - B) plus half a unit in the last place of the float64 result, and does not depend on any order; an average is
+    rounded once, after the division. If a rank has NaN or infinity, a second sum of integers counts them by kind, and
+    the result is that of a floating-point sum.
     """
 
     waits = True
@@ -269,9 +270,10 @@ class FixedPoint:
 
     def finish(self) -> bool:
         """Scale the sums back."""
-        total = self._integers.to(torch.float64)
         if self._reduction.name == "avg":
-            total /= self._world_size
+            total = averages.quotients(self._integers, self._world_size)
+        else:
+            total = self._integers.to(torch.float64)
         total = _scaled(total, -self._shift)
         if self._kinds is not None:
             one = (1 << self._kind_bits) - 1

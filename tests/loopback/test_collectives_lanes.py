@@ -22,14 +22,14 @@ def normal(rank: int, size: int) -> npt.NDArray[np.float32]:
 
 
 def bound_of(contributions: list[npt.NDArray[np.float32]], bits: int) -> npt.NDArray[np.float64]:
-    """Return N/2 * M/Q for each value, as docs/protocol.md has it, and a little for float32."""
+    """Return N/2 * M * (1/Q + 2^-23) for each value, as docs/protocol.md has it."""
     count, size = len(contributions), contributions[0].size
     block = VALUES * 32 // bits
     largest = np.zeros(-(-size // block) * block)
     largest[:size] = np.max(np.abs(contributions), axis=0)
     power = np.exp2(np.frexp(largest.reshape(-1, block).max(axis=1))[1].astype(float))
     levels = (2 ** (bits - 1) - 1) // count
-    bound: npt.NDArray[np.float64] = np.repeat(count / 2 * power / levels, block)[:size] * 1.0001
+    bound: npt.NDArray[np.float64] = np.repeat(count / 2 * power * (1 / levels + 2.0**-23), block)[:size]
     return bound
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
+from switchml.torch import averages
 
 SHAPES = ((), (0,), (1,), (255,), (257,), (3, 5, 7), (1500,))
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -183,6 +185,19 @@ def magnitudes(rank: int, world_size: int) -> float:
 def test_float64_keeps_its_bound(ranks: Ranks) -> None:
     for share in ranks.run(3, magnitudes, 3):
         assert 0 < share <= 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 64, 1000])
+def test_averages_of_float64_are_rounded_once(count: int) -> None:
+    bits = 62 - (count - 1).bit_length()
+    generator = random.Random(count)
+    sums = [generator.randrange(-count * 2**size, count * 2**size + 1) for size in range(bits + 1) for _ in range(30)]
+    sums += [sign * 2**power + near for sign in (1, -1) for power in (53, 54) for near in range(-2, 3)]
+    for _ in range(1000):  # next to what lies between two float64
+        tie = (generator.randrange(2**53, 2**54) | 1) * 2 ** generator.randrange(9) * count // 2
+        sums += [tie + near for near in (-1, 0, 1) if tie < count * 2**bits]
+    found = averages.quotients(torch.tensor(sums), count).tolist()
+    assert found == [float(Fraction(total, count)) for total in sums]
 
 
 def non_finite(rank: int) -> None:

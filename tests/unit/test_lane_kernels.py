@@ -210,6 +210,25 @@ def test_lanes_are_scaled_back(type_: Type, bits: int) -> None:
                 np.testing.assert_array_equal(raw(result), raw(expected))
 
 
+@pytest.mark.parametrize(("bits", "ranks"), [(16, 1), (16, 6), (16, 8), (8, 1), (8, 4)])
+def test_lanes_are_within_half_a_level_and_half_a_last_place(bits: int, ranks: int) -> None:
+    """Look at the float32 next to each tie, whose products are rounded to float32 before they are rounded to lanes."""
+    levels = kernels.levels_for(bits, ranks)
+    ties = (np.arange(levels) + 0.5) / levels
+    near = ties.astype(np.float32)[:, None].view(np.int32) + np.arange(-3, 4, dtype=np.int32)
+    values = near.view(np.float32).ravel()
+    values = values[values < 1]
+    largest = 0.0
+    for part in np.array_split(values, -(-len(values) // 1024)):
+        words = quantized(Type.FLOAT32, part, bits, 126, levels)
+        lanes = np.empty(len(part), np.float32)
+        kernels.dequantize_lanes(Type.FLOAT32, wire_words(words), bits, 0, 1, raw(lanes))
+        largest = max(largest, np.abs(lanes - part.astype(np.float64) * levels).max())
+    assert largest <= 0.5 + levels * 2.0**-24
+    if bits == 16:
+        assert largest > 0.5 + levels * 2.0**-26  # so half a level alone would not be true
+
+
 @pytest.mark.parametrize("bits", [16, 8])
 def test_blocks_of_subnormal_numbers(bits: int) -> None:
     values = np.array([1, 3, 0x7FFFFF, 0x400000, 0, 0x80000001, 0x807FFFFF] * 10, np.uint32).view(np.float32)
