@@ -288,6 +288,17 @@ def test_sixty_four_workers(fabric: Ctl) -> None:
     assert result["state"] == "COMPLETED"
 
 
+def test_a_program_with_a_daemon_thread_ends_without_a_word(fabric: Ctl) -> None:
+    """End while the frame of a thread keeps the main program's variables, so that nothing in them is destroyed."""
+    script = "import threading, switchml\nc = switchml.connect()\nstarted = threading.Event()\n"
+    script += "def wait():\n started.set()\n threading.Event().wait()\n"
+    script += "threading.Thread(target=wait, daemon=True).start()\nstarted.wait()\nc.barrier()\nc.close()\n"
+    run = fabric.start("job", "start", "--workers", "2", "--name", "quiet", "--", sys.executable, "-c", script)
+    _, stderr = run.communicate(timeout=120)
+    assert run.returncode == 0, stderr
+    assert "leak" not in stderr
+
+
 @pytest.mark.parametrize("every", [False, True])
 def test_logs_follow_a_command_to_its_end(every: bool, fabric: Ctl, tmp_path: Path) -> None:
     """Check that no output is lost, including lines written after the rank has left the job."""

@@ -266,6 +266,11 @@ NB_MODULE(_native, module) {
   nb::register_exception_translator(translate);
   // A forked child never releases objects that threads of the parent refer to; nanobind would report them as leaks.
   pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
+  // Neither does an interpreter that ends while daemon threads run: their frames keep what they refer to, such as the
+  // variables of the main program.
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    if (nb::cast<int>(nb::module_::import_("threading").attr("active_count")()) > 1) nb::set_leak_warnings(false);
+  }));
   module.attr("MAX_WORLD_SIZE") = static_cast<int>(switchml::wire::protocol::max_world);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);
