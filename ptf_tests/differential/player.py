@@ -99,6 +99,12 @@ class Player:
         """Return all frames that have left; losses at egress may not be counted yet."""
         return self._barrier.emitted(tuple(p for p in HOST_PORTS if p not in self._losing["loss_egress_table"]))
 
+    def _refuse(self, number: int, code: str, outcome: Outcome) -> None:
+        """Record that the switch has refused a step. Raises TimeoutError if it has not answered."""
+        if code in ("DEADLINE_EXCEEDED", "UNAVAILABLE"):
+            raise TimeoutError(f"{self._description.name}: step {number} was not answered: {code}")
+        outcome.refused[number] = code
+
     def _write(self, number: int, step: Put | Remove | SetDefault, outcome: Outcome) -> None:
         entity = step.entity()
         try:
@@ -114,9 +120,9 @@ class Player:
                 self._present.remove(step.key)
         except fy.P4ClientError as error:
             details = error.details
-            outcome.refused[number] = (details[0].canonical_code if details else error.code).name
+            self._refuse(number, (details[0].canonical_code if details else error.code).name, outcome)
         except BfrtError as error:
-            outcome.refused[number] = error.code.name
+            self._refuse(number, error.code.name, outcome)
         else:
             self._note_loss(step)
 

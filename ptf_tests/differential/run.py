@@ -132,7 +132,10 @@ class _Run:
         while smaller:
             smaller = False
             for shorter in _shorter(self.failing):
-                difference = self._difference(shorter)
+                try:
+                    difference = self._difference(shorter)
+                except NoAnswer:  # what was found so far shows the difference all the same
+                    return found
                 if difference is not None:
                     found, self.failing, smaller = difference, shorter, True
                     break
@@ -165,10 +168,11 @@ def _report(error: BaseException, run: _Run, directory: Path, seed: int) -> None
     assert run.failing is not None
     path = directory / "sequence.json"
     save(run.failing, path)
-    click.echo(
-        f"the switches differ (seed {seed}, after {run.played} sequences); the shortest sequence that shows it:",
-        err=True,
-    )
+    if isinstance(error, NoAnswer):
+        what, sequence = "a switch has not answered in time, so they were not compared", "the sequence"
+    else:
+        what, sequence = "the switches differ", "the shortest sequence that shows it"
+    click.echo(f"{what} (seed {seed}, after {run.played} sequences); {sequence}:", err=True)
     click.echo(str(error), err=True)
     click.echo(f"play it again: python -m ptf_tests.differential.replay {path} --other {run.other}", err=True)
 
