@@ -11,6 +11,7 @@ from switchml.controller.admission.placement import Placements
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
+from switchml.controller.jobs.closings import Closings
 from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.lost_links import LostLinks
@@ -47,7 +48,8 @@ class Controller:
         admission = Admission(store, switches, self.jobs, quotas, self.pools, placements)
         self.endings = JobEndings(store, self.jobs, self.agents, self.pools)
         transitions = Transitions(store, switches, self.agents, placements, self.jobs, self.endings, self.pools)
-        self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings)
+        closings = Closings(self.agents)
+        self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings, closings)
         self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)
         self.rendezvous = Rendezvous(self.jobs, self.lifecycle, transitions, self.endings, store.events)
         self.lost_switches = LostSwitches(self.jobs, self.endings, clock)

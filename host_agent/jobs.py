@@ -18,7 +18,7 @@ from switchml.host_agent.assignments import check_assignment
 from switchml.host_agent.epoch_change import follows, switch_over
 from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from switchml.host_agent.local_job import LocalJob, LocalRank, Process
-from switchml.host_agent.messages import Attach, CheckFailed, Failure
+from switchml.host_agent.messages import Attach, CheckFailed, Closed, Failure
 from switchml.host_agent.profiles import rank_counters, rank_profile
 from switchml.host_agent.rank_requests import rank_asked_for
 from switchml.host_agent.ranks import EngineRanks
@@ -213,6 +213,16 @@ class Jobs:
             return
         self._end(job, failure)
 
+    def ranks_closed(self, message: pb.RanksClosed) -> None:
+        """Tell the processes of a job, also those that attach later, after which call no other one can end."""
+        job = self._jobs.get(message.job)
+        if job is None or job.assignment.epoch != message.epoch:
+            return  # the job has ended here, or has changed its epoch
+        job.closed = Closed(list(message.ranks), message.calls)
+        for rank in job.ranks.values():
+            if rank.process is not None:
+                rank.process.ranks_closed(job.closed)
+
     def give_back(self, answer: pb.RendezvousReturn) -> None:
         """Let a process that announced itself take the place of one that a live job has lost."""
         job = self._jobs.get(answer.job)
@@ -395,15 +405,15 @@ class Jobs:
         self._record(job, rank, pb.RankEvent.KIND_ATTACHED, f"process {process.pid}")
         return rank.take_descriptors()
 
-    def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
-        """Record that a rank has ended: in order, or lost for a reason."""
+    def detach(self, job: LocalJob, rank: LocalRank, loss: str, calls: int = 0) -> None:
+        """Record that a rank has ended: in order, after this number of `calls`, or lost for a reason."""
         if rank.process is None:
             return
         rank.process = None
         self._close_rank(rank)
         # Send the last counters first: the controller may take this event for the end of the job.
         self.report(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[self._status(job, rank)])))
-        self._record(job, rank, pb.RankEvent.KIND_LOST if loss else pb.RankEvent.KIND_CLOSED, loss)
+        self._record(job, rank, pb.RankEvent.KIND_LOST if loss else pb.RankEvent.KIND_CLOSED, loss, calls=calls)
 
     def report_check(self, job: LocalJob, rank: LocalRank, failed: CheckFailed) -> None:
         """Ask the controller for the cause of the first failed check of a rank; its verdict is a revocation."""
@@ -512,6 +522,7 @@ class Jobs:
         detail: str = "",
         call: pb.Call | None = None,
         position: int = 0,
+        calls: int = 0,
     ) -> None:
         event = pb.RankEvent(
             job=job.assignment.job,
@@ -521,6 +532,7 @@ class Jobs:
             detail=detail,
             call=call,
             position=position,
+            calls=calls,
         )
         rank.events.append(event)
         _log.info("%s: rank %d %s %s", job, rank.rank, enum_word(pb.RankEvent.Kind, kind).lower(), detail)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from switchml.common.opening_time import seconds_to_open
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import Closed, Failure
 
 if TYPE_CHECKING:
     from switchml.host_agent._engine import RankStatus
@@ -26,6 +26,9 @@ class Process(Protocol):
 
     def fail(self, failure: Failure) -> None:
         """Tell the process that its job has ended. Does not wait, and raises nothing."""
+
+    def ranks_closed(self, closed: Closed) -> None:
+        """Tell the process that other ranks have closed. As `fail`."""
 
     def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
         """Tell the process that it is `rank` in a new epoch of its job. Closes `descriptors`; otherwise as `fail`."""
@@ -59,6 +62,7 @@ class LocalJob:
     assignment: pb.Assignment
     ranks: dict[int, LocalRank]
     activated: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: Closed | None = None  # the ranks that have closed first
     failure: Failure | None = None  # set when the job has ended
     successor: LocalJob | None = None  # the job in the next epoch, until that is active
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when a successor takes over, or the job ends

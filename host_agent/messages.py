@@ -20,6 +20,7 @@ __all__ = [
     "Call",
     "CheckFailed",
     "Close",
+    "Closed",
     "Failure",
     "Missing",
     "Request",
@@ -62,8 +63,13 @@ class Attach:
 
 @dataclass(frozen=True)
 class Close:
-    """The end of the rank: in order, or with the reason (`loss`) why it cannot continue."""
+    """The end of the rank: in order, or with the reason (`loss`) why it cannot continue.
 
+    `calls` is the number of calls that the process has made in `epoch`, the latest one that it knows.
+    """
+
+    epoch: int
+    calls: int
     loss: str = ""
 
 
@@ -112,6 +118,18 @@ class Failure:
         return {"type": "failed", "error": self.error, "ranks": list(self.ranks), "message": self.message}
 
 
+@dataclass(frozen=True)
+class Closed:
+    """The ranks that have closed first, and the number of calls that they had made: no later call can end."""
+
+    ranks: Sequence[int]
+    calls: int
+
+    def to_message(self) -> dict[str, object]:
+        """Return the event message."""
+        return {"type": "ranks_closed", "ranks": list(self.ranks), "calls": self.calls}
+
+
 def encode(message: dict[str, object]) -> bytes:
     """Return the encoded answer or event."""
     return json.dumps(message).encode()
@@ -136,7 +154,8 @@ def parse(data: bytes) -> Request:
     if kind == "attach":
         return _attach(message)
     if kind == "close":
-        return Close(_text(message, "loss", 500) if "loss" in message else "")
+        loss = _text(message, "loss", 500) if "loss" in message else ""
+        return Close(_number(message, "epoch", _UINT32), _number(message, "calls", _UINT64), loss)
     if kind == "missing":
         return Missing()
     if kind == "check_failed":

@@ -18,7 +18,17 @@ from switchml.controller.proto.words import enum_word
 from switchml.host_agent.errors import AttachRefused, BadMessage
 from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.local_job import LocalJob, LocalRank
-from switchml.host_agent.messages import MESSAGE_BYTES, Attach, CheckFailed, Close, Failure, Missing, encode, parse
+from switchml.host_agent.messages import (
+    MESSAGE_BYTES,
+    Attach,
+    CheckFailed,
+    Close,
+    Closed,
+    Failure,
+    Missing,
+    encode,
+    parse,
+)
 
 __all__ = ["MissingRanks", "ProcessConnection"]
 
@@ -55,6 +65,11 @@ class ProcessConnection:
         if self._rank is not None:
             self._rank = None
             self._send(failure.to_message())
+
+    def ranks_closed(self, closed: Closed) -> None:
+        """Tell the process that other ranks have closed; one that attaches now is told after that."""
+        if self._rank is not None:
+            self._send(closed.to_message())
 
     def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
         """Tell the process that it is `rank` in a new epoch of its job."""
@@ -114,6 +129,8 @@ class ProcessConnection:
         self._job, self._rank, descriptors = attached
         self._number = self._rank.rank
         self._send(self._description("attached", self._job, self._rank), descriptors)
+        if self._job.closed is not None:
+            self.ranks_closed(self._job.closed)
 
     def _description(self, kind: str, job: LocalJob, rank: LocalRank) -> dict[str, object]:
         assignment = job.assignment
@@ -143,9 +160,11 @@ class ProcessConnection:
             gone.cancel()
             gone.add_done_callback(_forget_error)
 
-    def _detach(self, loss: str) -> None:
+    def _detach(self, loss: str, close: Close | None = None) -> None:
         if self._job is not None and self._rank is not None:
-            self._jobs.detach(self._job, self._rank, loss)
+            # A process that closed before it learned of a new epoch has made no call in that.
+            known = close is not None and close.epoch == self._job.assignment.epoch
+            self._jobs.detach(self._job, self._rank, loss, close.calls if close is not None and known else 0)
             self._rank = None
 
     async def _converse(self) -> None:
@@ -153,7 +172,7 @@ class ProcessConnection:
         while data := await self._receive():
             request = parse(data)
             if isinstance(request, Close):
-                self._detach(request.loss)
+                self._detach(request.loss, request)
                 await self._jobs.delivered()  # so that the next job to start finds this one's resources free
                 self._send({"type": "closed"})
                 return

@@ -56,6 +56,7 @@ __all__ = [
     "IntegrityError",
     "WorkerLost",
     "WorldChanged",
+    "RankClosed",
     "JobEnded",
     "SwitchLost",
     "EpochSpent",

@@ -55,6 +55,9 @@ class Failure:
     message: str
 
 
+OnClosed = Callable[[tuple[int, ...], int], None]
+"""Learns that ranks have closed, and after how many calls."""
+
 OnMove = Callable[[Attachment, Sequence[int], Failure], "int | None"]
 """Changes to another epoch after the loss of ranks; returns the new attention descriptor."""
 
@@ -193,15 +196,16 @@ class AgentConnection:
         attention_fd: int,
         on_failure: Callable[[Failure], None],
         on_attention: Callable[[], None],
+        on_closed: OnClosed,
         on_move: OnMove,
     ) -> None:
-        """Start the control thread, which calls `on_failure`, `on_attention` and, for another epoch, `on_move`.
+        """Start the control thread, which calls `on_failure`, `on_attention`, `on_closed` and, for an epoch, `on_move`.
 
         The callbacks must not keep the owner of this connection alive.
         """
         self._thread = threading.Thread(
             target=self._listen,
-            args=(attention_fd, on_failure, on_attention, on_move),
+            args=(attention_fd, on_failure, on_attention, on_closed, on_move),
             name="switchml-control",
             daemon=True,
         )
@@ -220,9 +224,9 @@ class AgentConnection:
                 self._answered.wait(timeout)
             return self._missing
 
-    def close(self, loss: str) -> None:
-        """End the connection; with a `loss`, the agent reports this rank as lost for that reason."""
-        message = {"type": "close"}
+    def close(self, epoch: int, calls: int, loss: str) -> None:
+        """End the connection after this number of calls in `epoch`; with a `loss`, report this rank as lost."""
+        message: dict[str, object] = {"type": "close", "epoch": epoch, "calls": calls}
         if loss:
             message["loss"] = "".join(c if c.isprintable() else " " for c in loss[:_LOSS_CHARACTERS])
         self._ends_itself = threading.current_thread() is self._thread
@@ -257,6 +261,7 @@ class AgentConnection:
         attention_fd: int,
         on_failure: Callable[[Failure], None],
         on_attention: Callable[[], None],
+        on_closed: OnClosed,
         on_move: OnMove,
     ) -> None:
         poll = select.poll()
@@ -281,6 +286,8 @@ class AgentConnection:
                 elif kind == "closed":
                     self._closed.set()
                     poll.unregister(self._sock)  # the agent closes the connection next
+                elif kind == "ranks_closed" and type(message.get("calls")) is int:
+                    on_closed(_ranks(message), int(message["calls"]))
                 elif kind == "moved":
                     with contextlib.suppress(KeyError):  # it is unregistered already if a check failed
                         poll.unregister(attention_fd)

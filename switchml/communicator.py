@@ -39,12 +39,15 @@ class Communicator:
     bits, regardless of the order in which packets arrive. With narrow lanes (`all_reduce`) the bound is larger, and
     results are rounded to float32 before they are rounded to 16 bits.
 
-    After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
-    other ranks; every rank gets this error from the calls that were unfinished, or else from its next call. After any
-    other failure every later call raises the same error. `close` ends the rank's part in the job; a process that exits
-    normally without it is closed at exit. A rank is reported as lost if its process crashes, if it leaves a ``with``
-    block by an exception, or if it is closed with unfinished calls or after its own timeout; the other ranks would
-    otherwise wait for it.
+    After a `NonFiniteError` the communicator remains usable. It also does after an exception of a signal handler
+    (such as `KeyboardInterrupt`) in a call that waits: the call itself goes on, and its array belongs to it until a
+    later call has ended. After `WorldChanged` it is usable too, in a new epoch with other ranks; every rank gets this
+    error from the calls that were unfinished, or else from its next call. After `RankClosed` it can only be closed.
+    After any other failure every later call raises the same error. `close` ends the rank's part in the job; a process
+    that exits normally without it is closed at exit. Calls that other ranks make beyond those of a closed rank fail
+    at once, with `RankClosed`. A rank is reported as lost if its process crashes, if it leaves a ``with`` block by an
+    exception, or if it is closed with unfinished calls or after its own timeout; the other ranks would otherwise wait
+    for it.
     """
 
     def __init__(self, membership: Membership, awaited: bool = False) -> None:
@@ -159,6 +162,8 @@ class Communicator:
 
     def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
         """Call `callback` with `failure` as soon as there is one, even while this process makes no calls.
+
+        `RankClosed` is not reported so: it concerns only calls that this process makes.
 
         The callback runs on any thread, must neither wait nor raise, and should not keep this communicator alive.
         """
@@ -284,7 +289,7 @@ class Communicator:
             CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
                 `rounding`, `seed`, `bound`, `sparse`, `codes` or `arithmetic`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
-                `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
+                `RankClosed`, `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
             ValueError: `op`, `rounding`, `sparse`, `codes` or `arithmetic` is unknown, the switches of the job do not
                 expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their
                 lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares memory with
@@ -626,7 +631,12 @@ class Communicator:
         submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
         if async_op:
             return Work(self._membership, *submitted)
-        self._membership.wait(*submitted)
+        try:
+            self._membership.wait(*submitted)
+        except BaseException:  # of a signal handler, if the call has not ended: nothing will wait for it again
+            calls, call = submitted
+            calls.drop(call)
+            raise
         return None
 
     def _checked_sum(

@@ -92,7 +92,7 @@ def connect(
     try:
         native = _native.Communicator(attachment.check_key, *descriptors)
     except BaseException:
-        connection.close("its shared memory cannot be used")
+        connection.close(attachment.epoch, 0, "its shared memory cannot be used")
         raise
     finally:
         for descriptor in descriptors:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 
 from switchml import _native
 from switchml.agent_connection import Attachment
 from switchml.calls import FORMS, Call, Operation, Sparse
-from switchml.errors import SwitchMLError
+from switchml.errors import RankClosed, SwitchMLError
 from switchml.in_flight import MemoryInFlight
 from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
@@ -36,6 +37,8 @@ class EpochCalls:
         self.native = native
         self.error: SwitchMLError | None = None
         self.suspect: Call | None = None  # the call whose check failed
+        self._closed: RankClosed | None = None
+        self._last = sys.maxsize  # the number of calls in which all ranks take part
         self._unreleased: dict[int, Submitted] = {}  # unfinished, or not yet waited for
         self._memory: MemoryInFlight[Call] = MemoryInFlight(lambda call: native.status(call.sequence) != "pending")
         self._orphans: deque[int] = deque()  # calls whose Work was dropped
@@ -55,6 +58,16 @@ class EpochCalls:
     def all_ended(self) -> bool:
         """True if no call is unfinished."""
         return all(self.has_ended(ticket) for ticket in self._unreleased)
+
+    def ranks_closed(self, error: RankClosed, calls: int) -> None:
+        """Let all calls beyond this number of `calls`, the last in which all ranks take part, fail with `error`."""
+        if calls < self._last:
+            self._closed, self._last = error, calls
+            self.native.fail_from(calls)
+
+    def lacks_ranks(self, call: int) -> RankClosed | None:
+        """Return the error of a call, given by its number, if ranks have closed before it."""
+        return self._closed if call >= self._last else None
 
     def find(self, ticket: int) -> Call | None:
         """Return the call with this ticket; None if it was released."""

@@ -18,6 +18,7 @@ __all__ = [
     "IntegrityError",
     "WorkerLost",
     "WorldChanged",
+    "RankClosed",
     "JobEnded",
     "SwitchLost",
     "EpochSpent",
@@ -114,6 +115,17 @@ class WorldChanged(WorkerLost):
         self.world_size = world_size
         self.joined = joined
         self.completed = completed
+
+
+class RankClosed(SwitchMLError):
+    """Other ranks, `ranks`, have closed their communicators after fewer calls, so this call cannot end.
+
+    Nothing is lost: the calls that those ranks have made are complete, and this communicator can be closed in order.
+    """
+
+    def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.ranks = ranks
 
 
 class JobEnded(SwitchMLError):

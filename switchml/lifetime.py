@@ -48,9 +48,10 @@ def forget(communicator: Tracked) -> None:
 @atexit.register
 def _end_all() -> None:
     # An uncaught exception has set sys.last_value by now. At an interactive prompt it may be an old one.
-    crashed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    loss = "" if error is None else f"its program ended by an exception ({type(error).__name__})"
     for communicator in list(_open):
-        communicator.end("its program ended by an exception" if crashed else "")
+        communicator.end(loss)
 
 
 def _disown_all() -> None:

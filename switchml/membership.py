@@ -14,7 +14,7 @@ from typing import Final
 
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
-from switchml.calls import Operation, Sparse
+from switchml.calls import Call, Operation, Sparse
 from switchml.common.rank_numbers import rank_numbers
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.errors import (
@@ -22,6 +22,7 @@ from switchml.errors import (
     CommunicatorClosed,
     IntegrityError,
     NonFiniteError,
+    RankClosed,
     SwitchMLError,
     WorldChanged,
     with_remark,
@@ -62,6 +63,7 @@ class Membership:
             native.attention_fd,
             lambda failure: _fail(this, failure),
             lambda: _report_check(this),
+            lambda ranks, made: _ranks_closed(this, ranks, made),
             lambda attachment, descriptors, loss: _move(this, attachment, descriptors, loss),
         )
         lifetime.track(self)
@@ -87,7 +89,7 @@ class Membership:
     def failure(self) -> SwitchMLError | None:
         """The error that the next call will raise; None while the membership is usable."""
         with self._state:
-            return self._error or self._unseen
+            return self._error or self._unseen or self._calls.lacks_ranks(self._calls.made)
 
     @property
     def description(self) -> str:
@@ -141,10 +143,10 @@ class Membership:
         call = None
         try:
             with self._lock:
-                error, self._unseen = self._error or self._unseen, None
+                calls = self._calls
+                error, self._unseen = self._error or self._unseen or calls.lacks_ranks(calls.made), None
                 if error is not None:
                     raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
-                calls = self._calls
                 call = calls.prepare(operation, op, buffer, root, lanes, sparse, output)
                 return calls, calls.submit(kind, call, timeout, awaited)
         except BaseException as interruption:
@@ -195,7 +197,7 @@ class Membership:
         outcome = submitted.outcome
         assert outcome is not None
         if outcome.status == "failed":
-            raise with_remark(self._reason(calls), f"The array of {call}, which did not complete, is undefined.")
+            raise with_remark(self._reason(calls, call), f"The array of {call}, which did not complete, is undefined.")
         if outcome.status == "non_finite":
             indices, count = tuple(outcome.non_finite_indices), outcome.non_finite_count
             places = ", ".join(map(str, indices)) + (
@@ -272,9 +274,12 @@ class Membership:
         for callback in callbacks:
             callback(error)
 
-    def _reason(self, calls: EpochCalls) -> SwitchMLError:
-        """Return the error of the calls of an epoch; wait for it, because it may arrive after the failure itself."""
+    def _reason(self, calls: EpochCalls, call: Call) -> SwitchMLError:
+        """Return the error of a failed call; wait for it, because it may arrive after the failure itself."""
         with self._state:
+            closed = calls.lacks_ranks(call.sequence)
+            if closed is not None:
+                return closed
             known = self._state.wait_for(lambda: calls.error or self._error, _VERDICT_SECONDS)
         if not known:
             self._fail(IntegrityError(f"a result of {self.description} is wrong; start the job again."), here=True)
@@ -298,6 +303,17 @@ class Membership:
             call = calls.suspect = calls.find(ticket)
         if call is not None:
             self._connection.check_failed(position, call.to_message())
+
+    def _ranks_closed(self, ranks: tuple[int, ...], made: int) -> None:
+        """Let the calls fail in which ranks do not take part that have closed (control thread)."""
+        with self._state:
+            error = RankClosed(
+                f"{self.description}: rank {rank_numbers(ranks)} has closed its communicator after {made} calls, so no "
+                "later call can end. Make the same number of calls on all ranks: one may have had fewer batches than "
+                "the others, or have left its loop early.",
+                ranks,
+            )
+            self._calls.ranks_closed(error, made)
 
     def _take_failure(self, failure: Failure) -> None:
         """Set the error of all calls from the agent's report (control thread)."""
@@ -354,7 +370,7 @@ class Membership:
         with self._state:
             self._state.wait_for(lambda: self._waiters == 0, _LEAVE_SECONDS)
             calls.finish_all()
-        self._connection.close(loss)
+        self._connection.close(calls.attachment.epoch, calls.made, loss)
         self._calls.native.close()
         lifetime.forget(self)
 
@@ -380,6 +396,12 @@ def _report_check(this: weakref.ref[Membership]) -> None:
     membership = this()
     if membership is not None:
         membership._report_check()
+
+
+def _ranks_closed(this: weakref.ref[Membership], ranks: tuple[int, ...], made: int) -> None:
+    membership = this()
+    if membership is not None:
+        membership._ranks_closed(ranks, made)
 
 
 def _move(

@@ -9,6 +9,7 @@ from switchml.controller.admission.admission import Admission
 from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.request import JobRequest
 from switchml.controller.errors import InvalidRequest, JobEnded
+from switchml.controller.jobs.closings import Closings
 from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.jobs.register import JobRegister
@@ -41,12 +42,14 @@ class Lifecycle:
         admission: Admission,
         transitions: Transitions,
         endings: JobEndings,
+        closings: Closings,
     ) -> None:
         self._store = store
         self._jobs = jobs
         self._admission = admission
         self._transitions = transitions
         self._endings = endings
+        self._closings = closings
 
     async def start(self, request: JobRequest, placement: Placement | None = None) -> Job:
         """Bring a job up to READY, with its ranks on the agents of `placement` if that is given.
@@ -85,8 +88,10 @@ class Lifecycle:
             reason = pb.REVOCATION_REASON_JOB_STOPPED
             await asyncio.wait({self._endings.end(live, JobState.STOPPED, "", reason)})
 
-    def rank_reached(self, live: LiveJob, rank: Rank, state: RankState, detail: str = "") -> None:
-        """Record that a rank attached, closed or was lost, and update its job."""
+    def rank_reached(self, live: LiveJob, rank: Rank, state: RankState, detail: str = "", calls: int = 0) -> None:
+        """Record that a rank attached, closed after this number of `calls` or was lost, and update its job."""
+        if state is RankState.CLOSED and rank.state is not RankState.LOST:
+            self._closings.closed(live, rank.rank, calls)
         if rank.ended or rank.state is state:
             return
         job = live.job

@@ -145,6 +145,7 @@ class LiveJob(PlacedJob):
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
         self.failed_at: dict[int, int] = {}  # rank -> the chunk of that check
         self.judging: asyncio.Task[None] | None = None
+        self.closed_after: dict[int, int] = {}  # rank that has closed -> the calls that it had made in this epoch
         self.ending: asyncio.Task[None] | None = None
         self.updated = Signal()
 
@@ -160,6 +161,15 @@ class LiveJob(PlacedJob):
             return None
         rank = job.ranks[number]
         return rank if rank.state is RankState.ASSIGNED else None
+
+    def ranks_closed(self) -> pb.ControllerMessage | None:
+        """Return the message that names the ranks that have closed after the fewest calls; None if none has closed."""
+        if not self.closed_after:
+            return None
+        calls = min(self.closed_after.values())
+        ranks = sorted(rank for rank, made in self.closed_after.items() if made == calls)
+        message = pb.RanksClosed(job=self.job.id, epoch=self.job.epoch, ranks=ranks, calls=calls)
+        return pb.ControllerMessage(ranks_closed=message)
 
     def lost_workers(self) -> set[int]:
         """Return the workers whose ranks were lost."""

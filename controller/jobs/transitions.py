@@ -185,6 +185,9 @@ class Transitions:
         if transition is not None and transition.returning and transition.endpoints is not None:
             transition.endpoints.take(agent, ready)
         self._agents.tell([agent], live.activation())
+        closed = live.ranks_closed()
+        if closed is not None:
+            self._agents.tell([agent], closed)
 
     def positions(self, live: LiveJob, agent: str, positions: pb.Positions) -> None:
         """Store an agent's answer to Quiesce."""
@@ -539,6 +542,7 @@ class Transitions:
         self._store.commit_transition(job, change)
         live.calls.clear()
         live.failed_at.clear()
+        live.closed_after.clear()
         self._agents.tell(job.ranks_by_agent(), live.activation())
         why = f"job {job.name} continues without this agent: {transition.reason}"
         over = revocation(job.id, old_epoch, pb.REVOCATION_REASON_WORKER_LOST, why, transition.lost)

@@ -154,7 +154,7 @@ class AgentMessages:
             why = f"switch {session.switch} is lost: agent {session.name} on {rank.host} says: {detail}"
             self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         elif event.kind in _EVENTS:
-            self._lifecycle.rank_reached(live, rank, _EVENTS[event.kind], detail)
+            self._lifecycle.rank_reached(live, rank, _EVENTS[event.kind], detail, event.calls)
         else:
             _LOG.warning("agent %s sent rank event %d, which this controller does not know", session.name, event.kind)
 

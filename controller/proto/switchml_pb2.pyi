@@ -371,7 +371,7 @@ class AgentMessage(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order", "ranks_closed")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
@@ -381,6 +381,7 @@ class ControllerMessage(_message.Message):
     RENDEZVOUS_RETURN_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ORDER_FIELD_NUMBER: _ClassVar[int]
+    RANKS_CLOSED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
@@ -390,7 +391,8 @@ class ControllerMessage(_message.Message):
     rendezvous_return: RendezvousReturn
     alive: Alive
     profile_order: ProfileOrder
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ...) -> None: ...
+    ranks_closed: RanksClosed
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -613,7 +615,7 @@ class Revocation(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[_Union[RevocationReason, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class RankEvent(_message.Message):
-    __slots__ = ("job", "epoch", "rank", "kind", "detail", "call", "position")
+    __slots__ = ("job", "epoch", "rank", "kind", "detail", "call", "position", "calls")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[RankEvent.Kind]
@@ -635,6 +637,7 @@ class RankEvent(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     rank: int
@@ -642,7 +645,20 @@ class RankEvent(_message.Message):
     detail: str
     call: Call
     position: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[RankEvent.Kind, str]] = ..., detail: _Optional[str] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., position: _Optional[int] = ...) -> None: ...
+    calls: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[RankEvent.Kind, str]] = ..., detail: _Optional[str] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., position: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class RanksClosed(_message.Message):
+    __slots__ = ("job", "epoch", "ranks", "calls")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    calls: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("sequence", "operation", "dtype", "elements", "root", "op")

@@ -210,6 +210,10 @@ class Communicator:
         Raises ValueError for memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
+    @property
+    def submitted(self) -> int:
+        """The number of calls so far."""
+
     def wait(self, ticket: int, timeout: float) -> bool:
         """Wait at most `timeout` seconds, and return whether the call has ended."""
 
@@ -224,6 +228,11 @@ class Communicator:
 
     def settle(self) -> None:
         """Take the results that have arrived, then do the same as `abandon`."""
+
+    def fail_from(self, ticket: int) -> None:
+        """
+        Make the call with this ticket and all later ones fail, once the earlier ones have ended.
+        """
 
     def check_failure(self) -> tuple[int, int] | None:
         """

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -163,6 +164,11 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
   return call->sequence;
 }
 
+uint64_t Communicator::submitted() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return next_sequence_;
+}
+
 std::shared_ptr<Call>& Communicator::find(uint64_t sequence) {
   const auto found = calls_.find(sequence);
   if (found == calls_.end()) {
@@ -208,6 +214,22 @@ void Communicator::abandon() {
 void Communicator::settle() {
   settling_ = true;
   abandon();
+}
+
+void Communicator::fail_from(uint64_t sequence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  first_to_fail_ = std::min(first_to_fail_, sequence);
+  abandon_late_calls();
+}
+
+void Communicator::abandon_late_calls() {
+  const auto is_pending = [](const auto& entry) { return entry.second->status == CallStatus::pending; };
+  const auto late = calls_.lower_bound(first_to_fail_);
+  if (std::any_of(late, calls_.end(), is_pending) && std::none_of(calls_.begin(), late, is_pending)) {
+    abandoning_ = true;
+    channel::wake_process(channel_.control());
+    unattended_.notify_one();
+  }
 }
 
 bool Communicator::has_results_to_settle() const {
@@ -283,6 +305,7 @@ bool Communicator::end(const std::vector<std::shared_ptr<Call>>& ended, const Ca
       each->status = each->codec->non_finite().count > 0 ? CallStatus::non_finite : CallStatus::done;
     }
     unfinished_ -= ended.size();
+    abandon_late_calls();
     all = call == nullptr ? unfinished_ == 0 : call->status != CallStatus::pending;
   }
   ended_.notify_all();

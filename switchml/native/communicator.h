@@ -39,6 +39,8 @@ class Communicator {
   // std::logic_error after abandon().
   uint64_t submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes = {},
                   Form form = Form::dense, bool awaited = false);
+  // Returns the number of calls so far.
+  uint64_t submitted();
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
   // Throws std::out_of_range for an unknown call.
@@ -58,6 +60,9 @@ class Communicator {
   // Does the same after taking the results that have arrived. For a rank that gets no more results in this epoch,
   // because its job changes to another one.
   void settle();
+  // Makes the call with this sequence number and all later ones fail, once the earlier ones have ended, because not all
+  // ranks take part in them.
+  void fail_from(uint64_t sequence);
   // An eventfd, readable once a check failed.
   int attention_fd() const { return attention_; }
   // Returns position and sequence number of the call whose check failed.
@@ -93,6 +98,8 @@ class Communicator {
   // Notes that these calls have ended; returns whether that was all to wait for: `call` or, if it is null, every call.
   bool end(const std::vector<std::shared_ptr<Call>>& ended, const Call* call);
   std::shared_ptr<Call>& find(uint64_t sequence);
+  // Abandons the calls if all that are unfinished must fail.
+  void abandon_late_calls();
 
   channel::SharedMemory memory_;
   Geometry geometry_;
@@ -110,9 +117,10 @@ class Communicator {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;  // until released
   std::vector<std::shared_ptr<Call>> inbox_;         // submitted, but not seen by the stream yet
   uint64_t next_sequence_ = 0;
-  uint64_t unfinished_ = 0;  // calls
-  bool attended_ = false;    // a thread moves the values
-  bool abandoned_ = false;   // no thread uses any call any more
+  uint64_t unfinished_ = 0;              // calls
+  uint64_t first_to_fail_ = UINT64_MAX;  // sequence number
+  bool attended_ = false;                // a thread moves the values
+  bool abandoned_ = false;               // no thread uses any call any more
   std::optional<std::pair<uint64_t, uint64_t>> check_failure_;
 
   std::atomic<bool> has_inbox_{false};

@@ -35,6 +35,7 @@ from switchml.errors import (
     ConnectError,
     JobEnded,
     NonFiniteError,
+    RankClosed,
     SwitchLost,
     SwitchMLError,
     UnsupportedTensor,
@@ -545,7 +546,7 @@ class NetworkQueue:
     def _deal_with(self, error: SwitchMLError) -> None:
         """Handle a failure of the network: continue over Gloo, or fail."""
         failure: BaseException = error
-        not_network = isinstance(error, (CollectiveMismatch, CollectiveTimeout)) or (
+        not_network = isinstance(error, (CollectiveMismatch, CollectiveTimeout, RankClosed)) or (
             isinstance(error, JobEnded) and not error.failed
         )
         if self._fallback and self._comm is not None and not self._closed and not not_network:

@@ -10,7 +10,7 @@ from switchml.host_agent.messages import MESSAGE_BYTES
 NAMES = ("attach", "close", "missing", "check_failed", "attach", "x")
 KEYS = {
     "attach": ("version", "job", "rank", "world_size", "pid", "create", "timeout", "slots", "on_failure"),
-    "close": ("loss",),
+    "close": ("epoch", "calls", "loss"),
     "check_failed": ("position", "call"),
 }
 

@@ -127,7 +127,7 @@ async def test_a_rank_is_attached_to_once(tmp_path: Path) -> None:
         taken = await in_thread(second.attach) or {}
         assert taken["error"] == "RankTaken"
         assert f"process {os.getpid()}" in taken["message"]
-        assert await in_thread(lambda: first.ask({"type": "close"})) == {"type": "closed"}
+        assert await in_thread(lambda: first.ask({"type": "close", "epoch": 1, "calls": 0})) == {"type": "closed"}
         gone = await in_thread(third.attach) or {}
         assert gone["error"] == "RankTaken"
         assert "which has ended" in gone["message"]

@@ -183,6 +183,70 @@ def test_a_rank_that_dies_is_named_to_the_others_at_once(fabric: Fabric, limit: 
     assert fabric.jobs(include_ended=True)[-1].state == pb.JOB_STATE_FAILED
 
 
+def test_the_end_of_a_rank_is_noticed_by_the_next_call_of_the_others(
+    fabric: Fabric, limit: Callable[[float], float]
+) -> None:
+    """Let rank 2 close after two calls: the others complete those, and their third call fails at once."""
+
+    def run(rank: int) -> tuple[float, tuple[int, ...]]:
+        with fabric.connect(rank, 3, "left", rank % 2) as comm:
+            x = np.full(100_000, 1, np.int32)
+            comm.all_reduce(x)
+            second = comm.all_reduce(x, async_op=True)
+            began, ranks = time.monotonic(), ()
+            if rank < 2:
+                with pytest.raises(switchml.RankClosed, match="rank 2 has closed its communicator after 2") as raised:
+                    comm.all_reduce(np.ones(5, np.int32), async_op=True).wait()
+                ranks = raised.value.ranks
+            seconds = time.monotonic() - began
+            second.wait()
+            assert (x == 9).all()
+            for call in (comm.barrier, lambda: comm.all_reduce(x)) if rank < 2 else ():
+                with pytest.raises(switchml.RankClosed):
+                    call()
+                assert isinstance(comm.failure, switchml.RankClosed)
+            return seconds, ranks
+
+    with ThreadPoolExecutor(3) as threads:
+        found = [future.result(DEADLINE) for future in [threads.submit(run, rank) for rank in range(3)]]
+    assert [ranks for _, ranks in found] == [(2,), (2,), ()]
+    assert all(seconds < limit(2) for seconds, _ in found)
+    wait_until(lambda: not fabric.jobs(), "the job has ended")
+    [job] = [job for job in fabric.jobs(include_ended=True) if job.name.startswith("left")]
+    assert job.state == pb.JOB_STATE_COMPLETED  # nothing was lost
+
+
+def test_a_rank_that_attaches_late_learns_who_has_closed(fabric: Fabric) -> None:
+    job = fabric.client.start_job(3)
+    agents = {rank.rank: Path(rank.agent_socket) for rank in job.ranks}
+
+    def connect(rank: int) -> switchml.Communicator:
+        return switchml.connect(agent=agents[rank], job=job.id, rank=rank, world_size=3)
+
+    connect(2).close()
+    with connect(0) as early:
+        with pytest.raises(switchml.RankClosed, match="rank 2 has closed its communicator after 0 calls"):
+            early.all_reduce(np.ones(5, np.float32))
+        with connect(1) as late, pytest.raises(switchml.RankClosed, match="rank 2"):
+            late.barrier()
+
+
+def test_the_end_of_a_rank_is_told_again_by_a_restarted_controller(fabric: Fabric) -> None:
+    """Let rank 1 close while no controller runs."""
+    with ThreadPoolExecutor(2) as threads:
+        ranks = [
+            future.result(DEADLINE) for future in [threads.submit(fabric.connect, n, 2, "away", n) for n in (0, 1)]
+        ]
+    fabric.controller.kill()
+    fabric.client.close()
+    ranks[1].close()
+    work = ranks[0].all_reduce(np.ones(5, np.float32), async_op=True)
+    fabric.client = fabric.controller.start()
+    with pytest.raises(switchml.RankClosed, match="rank 1 has closed its communicator after 0 calls"):
+        work.wait()
+    ranks[0].close()
+
+
 def test_a_controller_that_is_restarted_hears_again_of_those_who_wait(fabric: Fabric) -> None:
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(fabric.connect, 0, 2, "restart", 0)

@@ -26,8 +26,8 @@ def test_messages_that_are_right() -> None:
     urgent = parse(json.dumps({**CREATE, "priority": 7}).encode())
     assert isinstance(urgent, Attach)
     assert urgent.priority == 7
-    assert parse(b'{"type": "close"}') == Close()
-    assert parse(b'{"type": "close", "loss": "why"}') == Close("why")
+    assert parse(b'{"type": "close", "epoch": 7, "calls": 9}') == Close(7, 9)
+    assert parse(b'{"type": "close", "epoch": 7, "calls": 9, "loss": "why"}') == Close(7, 9, "why")
     assert parse(b'{"type": "missing"}') == Missing()
     assert parse(json.dumps({"type": "check_failed", "position": 9, "call": CALL}).encode()) == CheckFailed(
         9, Call(2**64 - 1, "all_reduce", "sum", "float32", 5, 0)

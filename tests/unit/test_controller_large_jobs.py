@@ -18,6 +18,7 @@ from switchml.controller.admission.admission import Admission
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.agents import MAX_AGENTS, Agents
 from switchml.controller.errors import NoRoom
+from switchml.controller.jobs.closings import Closings
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.verdict import judge
@@ -65,7 +66,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 def lifecycle_of(world: World) -> Lifecycle:
     switches = Switches([world.switch], world.store)
     admission = Admission(world.store, switches, world.jobs, Quotas(()), world.pools, world.placements)
-    return Lifecycle(world.store, world.jobs, admission, world.transitions, world.endings)
+    return Lifecycle(world.store, world.jobs, admission, world.transitions, world.endings, Closings(world.agents))
 
 
 async def test_an_event_of_a_rank_writes_that_rank_alone(world: World):

@@ -378,6 +378,8 @@ NB_MODULE(_native, module) {
            "call "
            "may begin only there.\nRaises ValueError for "
            "memory that no array can have, for parts of unequal length, and after `abandon`.")
+      .def_prop_ro(
+          "submitted", [](const OwnedByProcess& c) { return c->submitted(); }, "The number of calls so far.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(
@@ -393,6 +395,9 @@ NB_MODULE(_native, module) {
       .def(
           "settle", [](const OwnedByProcess& c) { c->settle(); }, free,
           "Take the results that have arrived, then do the same as `abandon`.")
+      .def(
+          "fail_from", [](const OwnedByProcess& c, uint64_t ticket) { c->fail_from(ticket); }, nb::arg("ticket"),
+          "Make the call with this ticket and all later ones fail, once the earlier ones have ended.")
       .def("check_failure", &check_failure, "Return the stream position and the ticket of the call whose check failed.")
       .def("spent", &spent, nb::sig("def spent(self) -> Spent"), "Return the counters of the progress thread.")
       .def_prop_ro(
