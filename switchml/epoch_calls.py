@@ -74,17 +74,22 @@ class EpochCalls:
         submitted = self._unreleased.get(ticket)
         return None if submitted is None else submitted.call
 
-    def prepare(
+    def submit(
         self,
+        kind: int,
         operation: Operation,
         op: str,
         buffer: Buffer | None,
         root: int,
+        timeout: float,
         lanes: Lanes = WIDE,
         sparse: Sparse = False,
         output: Buffer | None = None,
-    ) -> Call:
-        """Return the next call, which the caller must submit; its memory belongs to it from now on.
+        awaited: bool = False,
+    ) -> Submitted:
+        """Pass the next call to the native code; it may take `timeout` seconds from now, and its memory belongs to it.
+
+        If it is `awaited`, this thread must wait for it next: it may begin only there.
 
         Raises:
             ValueError: some of that memory belongs to a call that has not ended.
@@ -93,16 +98,21 @@ class EpochCalls:
         self._forget_orphans()
         call = Call(self._sequence, operation, op, buffer, root, lanes, sparse, output)
         self._memory.claim(call.written, call, call.read)
-        return call
+        try:
+            submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
+            self._pass_on(kind, call, awaited)
+            self._sequence += 1
+        except BaseException:  # of a signal handler, before or after the call was passed on
+            self._sequence = self.native.submitted
+            if self._sequence == call.sequence:
+                self._unreleased.pop(call.sequence, None)
+                self._memory.release(call.written, call)
+            raise
+        return submitted
 
-    def submit(self, kind: int, call: Call, timeout: float, awaited: bool) -> Submitted:
-        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now.
-
-        If it is `awaited`, this thread must wait for it next: it may begin only there.
-        """
+    def _pass_on(self, kind: int, call: Call, awaited: bool) -> None:
         buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
-        submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
         lanes = call.lanes
         ticket = self.native.submit(
             kind,
@@ -120,8 +130,6 @@ class EpochCalls:
             awaited,
         )
         assert ticket == call.sequence
-        self._sequence += 1
-        return submitted
 
     def has_ended(self, ticket: int) -> bool:
         """Return whether a call has ended, with success or failure."""
@@ -135,8 +143,7 @@ class EpochCalls:
     def finish_all(self) -> None:
         """Store the outcomes of all calls, which must have ended."""
         for submitted in list(self._unreleased.values()):
-            if submitted.call.sequence < self._sequence:  # false if submitting it was interrupted
-                self.finish(submitted)
+            self.finish(submitted)
         self._unreleased.clear()
 
     def drop(self, submitted: Submitted) -> None:

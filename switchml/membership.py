@@ -55,7 +55,7 @@ class Membership:
         self._asking = 0  # threads whose call has timed out and that ask for the missing ranks
         self._deferred: SwitchMLError | None = None  # the error that arrived while they asked
         self._on_failure: list[Callable[[SwitchMLError], None]] = []
-        self._failed_here = False  # by a timeout or an interrupt, which the other ranks do not notice
+        self._failed_here = False  # by a timeout, which the other ranks do not notice
         self._closed = False
         self._waiters = 0
         this = weakref.ref(self)  # the control thread must not keep the membership alive
@@ -140,19 +140,12 @@ class Membership:
 
         """
         self._require_own_process()
-        call = None
-        try:
-            with self._lock:
-                calls = self._calls
-                error, self._unseen = self._error or self._unseen or calls.lacks_ranks(calls.made), None
-                if error is not None:
-                    raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
-                call = calls.prepare(operation, op, buffer, root, lanes, sparse, output)
-                return calls, calls.submit(kind, call, timeout, awaited)
-        except BaseException as interruption:
-            if call is not None:
-                self._interrupted(interruption)
-            raise
+        with self._lock:
+            calls = self._calls
+            error, self._unseen = self._error or self._unseen or calls.lacks_ranks(calls.made), None
+            if error is not None:
+                raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
+            return calls, calls.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
 
     def has_ended(self, calls: EpochCalls, submitted: Submitted) -> bool:
         """Return, without waiting, whether a call has ended, with success or failure."""
@@ -174,6 +167,8 @@ class Membership:
     def wait(self, calls: EpochCalls, submitted: Submitted) -> None:
         """Wait for the end of a call, until its timeout.
 
+        An exception of a signal handler ends only this wait: the call goes on, and can be waited for again.
+
         Raises:
             NonFiniteError: a rank contributed NaN or infinity.
             SwitchMLError: the call has failed.
@@ -189,9 +184,6 @@ class Membership:
                     self._time_out(calls, submitted)
                 with self._lock:
                     calls.finish(submitted)
-        except BaseException as error:
-            self._interrupted(error)
-            raise
         finally:
             self._end_waiting()
         outcome = submitted.outcome
@@ -227,15 +219,6 @@ class Membership:
             raise CommunicatorClosed(f"{_forked_from(self._pid)} No array was changed.")
 
     # ---- failing -----------------------------------------------------------------------------------------------------
-
-    def _interrupted(self, error: BaseException) -> None:
-        """Fail after an asynchronous exception (KeyboardInterrupt), which may have left a call in an unknown state."""
-        self._fail(
-            CommunicatorClosed(
-                f"an earlier call of {self.description} was interrupted by {type(error).__name__}; start the job again."
-            ),
-            here=True,
-        )
 
     def _time_out(self, calls: EpochCalls, submitted: Submitted) -> None:
         """Fail, unless the call ends while the agent is asked who is missing."""

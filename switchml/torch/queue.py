@@ -144,7 +144,6 @@ class NetworkQueue:
                 raise self._error
             if self._closed:
                 raise SwitchMLBackendError(f"switchml: {self._group} was destroyed", reason="CommunicatorClosed")
-            self._memory.claim(collective.ranges, collective, collective.reads)
             self._start_threads()
             # The ranks behind may need results from the network again, so a group with a fallback stays there.
             turn = None if self._fallback else self._long_sums.next_turn(collective.long_bytes)
@@ -155,9 +154,14 @@ class NetworkQueue:
             alone = self._comm is not None and not self._fallback and not self._in_flight
             here = at_once and synchronous and alone
             try:
+                self._memory.claim(collective.ranges, collective, collective.reads)
                 started = at_once and self._start(collective, here)
-            except Exception:  # nothing was sent
-                self._memory.release(collective.ranges, collective)
+            except BaseException:
+                if collective.handles:  # a signal handler raised after the start: the collective goes on
+                    self._in_flight.append(collective)
+                    self._state.notify_all()
+                else:
+                    self._memory.release(collective.ranges, collective)
                 raise
             self._long_sums.take(turn)
             if not here and collective.deadline.at + GRACE_SECONDS < self._looked_at:
@@ -176,11 +180,15 @@ class NetworkQueue:
         """Complete the only collective in flight without the help of the other threads."""
         try:
             non_finite = _all_ended(collective)
-        except Exception as error:
-            cause = self._cause_of(error)
+        except SwitchMLError as error:
             with self._state:
-                failure = self._destroyed() if self._closed else self._as_backend_error(cause)
+                failure = self._destroyed() if self._closed else self._as_backend_error(error)
                 self._fail_all(failure, collective)
+        except BaseException:  # of a signal handler: another thread waits in its place
+            with self._state:
+                self._in_flight.append(collective)
+                self._state.notify_all()
+            raise
         else:
             self._complete(collective, self._delivered(collective, non_finite))
 

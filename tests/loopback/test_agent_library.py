@@ -393,30 +393,68 @@ def voluntary_switches(pid: int) -> int:
     return int(line.split()[1])
 
 
-def test_an_interrupt_fails_the_communicator_and_ends_the_process(fabric: Fabric) -> None:
+@pytest.mark.parametrize("way", ["comm.all_reduce(x)", "work = comm.all_reduce(x, async_op=True); work.wait()"])
+def test_a_call_goes_on_after_an_exception_of_a_signal_handler(fabric: Fabric, way: str) -> None:
+    """Let a handler raise while a call waits for another rank: the calls that follow it have all results."""
     fabric.add_job(1, 2)
     process = run_program(
         fabric,
-        """
-        try:
-            comm.all_reduce(np.ones(1000, np.float32))
-        except KeyboardInterrupt:
+        f"""
+        class Preempted(Exception):
             pass
+        def handler(number, frame):
+            raise Preempted
+        signal.signal(signal.SIGUSR1, handler)
+        x = np.ones(1000, np.float32)
         try:
-            comm.barrier()
-        except switchml.CommunicatorClosed as error:
-            print(error, flush=True)
+            {way}
+        except Preempted:
+            print("preempted", flush=True)
+        comm.barrier()
+        assert (x == 3).all(), x  # the barrier ends after the call before it
+        x *= 2
+        comm.all_reduce(x)  # a checkpoint of the same array
+        assert (x == 8).all(), x
+        assert comm.calls == 3
+        print("saved", flush=True)
+        comm.close()
         """,
     )
+    try:
+        wait_until(lambda: fabric.verdicts()[Verdict.AGGREGATED] > 0, "the call is under way")
+        # A thread that waits for a call wakes ten times per second. A signal at an earlier moment is another test.
+        before = voluntary_switches(process.pid)
+        wait_until(lambda: voluntary_switches(process.pid) > before + 10, "it waits")
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "preempted\n"
+        with fabric.connect(1) as comm:
+            x = np.full(1000, 2, np.float32)
+            comm.all_reduce(x)
+            assert (x == 3).all()
+            comm.barrier()
+            x[:] = 2
+            comm.all_reduce(x)
+            assert (x == 8).all()
+        output, errors = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert output == "saved\n"
+    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_CLOSED], f"{fabric.events}")
+
+
+def test_an_interrupt_during_a_call_is_a_loss_if_the_process_ends_by_it(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    process = run_program(fabric, "comm.all_reduce(np.ones(1000, np.float32))")
     wait_until(lambda: fabric.verdicts()[Verdict.AGGREGATED] > 0, "the call is under way")
-    # A thread that waits for a call wakes ten times per second. An earlier interrupt is another test.
     before = voluntary_switches(process.pid)
     wait_until(lambda: voluntary_switches(process.pid) > before + 10, "it waits")
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, errors
-    assert "was interrupted by KeyboardInterrupt" in output
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert "KeyboardInterrupt" in errors
     wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_LOST], f"{fabric.events}")
+    assert fabric.events[-1].detail == "its program ended by an exception (KeyboardInterrupt)"
 
 
 def test_a_forked_child_neither_uses_nor_keeps_the_rank(fabric: Fabric) -> None:
