@@ -74,9 +74,7 @@ def complete_agent(context: click.Context, _parameter: click.Parameter, incomple
     return _named(
         context,
         incomplete,
-        lambda client: (
-            CompletionItem(agent.registration.name, help=agent.registration.host) for agent in client.list_agents()
-        ),
+        lambda client: (CompletionItem(agent.name, help=agent.registration.host) for agent in client.list_agents()),
     )
 
 

@@ -108,7 +108,7 @@ class AgentFound(Result):
 
     def carried(self) -> Iterator[tuple[pb.Job, pb.Rank]]:
         """Yield the ranks of this agent, with their jobs."""
-        name = self.agent.registration.name
+        name = self.agent.name
         return ((job, rank) for job in self.jobs for rank in job.ranks if rank.agent == name)
 
     def as_dict(self) -> dict[str, Any]:

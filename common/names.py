@@ -9,18 +9,42 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["NAME_RULE", "is_job_name", "is_name", "names_in_list", "parse_job_reference"]
+__all__ = [
+    "NAME_LENGTH",
+    "NAME_RULE",
+    "full_name",
+    "is_full_name",
+    "is_job_name",
+    "is_name",
+    "names_in_list",
+    "parse_job_reference",
+]
 
-NAME_RULE: Final = "1 to 64 of A-Z a-z 0-9 _ . -, and not begin with -"
+NAME_LENGTH: Final = 64
+"""The most characters of a name."""
+NAME_RULE: Final = f"1 to {NAME_LENGTH} of A-Z a-z 0-9 _ . -, and not begin with -"
 """The rule for names, for messages: a name must be ..."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")  # commands would take -x for an option
-_ID = re.compile(r"[0-9]{1,64}")
+_NAME = re.compile(rf"[A-Za-z0-9_.][A-Za-z0-9_.-]{{0,{NAME_LENGTH - 1}}}")  # commands would take -x for an option
+_ID = re.compile(rf"[0-9]{{1,{NAME_LENGTH}}}")
 
 
 def is_name(text: str) -> bool:
     """Return whether an agent or a switch may have this name."""
     return _NAME.fullmatch(text) is not None
+
+
+def full_name(name: str, organization: str = "") -> str:
+    """Return the name that tells an agent or a person from those of the same name in other organizations.
+
+    It is NAME without an organization, and otherwise ORGANIZATION/NAME. As names have no slash, it is unambiguous.
+    """
+    return f"{organization}/{name}" if organization else name
+
+
+def is_full_name(text: str) -> bool:
+    """Return whether an agent of some organization, or of none, may have this full name."""
+    return is_name(text.rpartition("/")[2])
 
 
 def is_job_name(text: str) -> bool:

@@ -10,7 +10,7 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
 from switchml.common.clock import Clock, stood_still
-from switchml.common.names import NAME_RULE, is_name
+from switchml.common.names import NAME_RULE, full_name, is_name
 from switchml.common.version import VERSION
 from switchml.controller.config import EVERY_AGENT
 from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
@@ -27,7 +27,6 @@ HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
 _CHECK_SECONDS = 0.5
 _MAX_QUEUED = 4096
-_MAX_TEXT = 256
 _MAX_RANKS = 4096
 MAX_AGENTS = PROTOCOL_MAX_WORLD  # so that each rank of the largest job can be on a separate host
 
@@ -45,11 +44,15 @@ class _Switch(Protocol):
 
 
 class AgentSession:
-    """One stream of an agent: its registration, the messages that wait to be sent, and the reason for its end."""
+    """One stream of an agent: its registration, the messages that wait to be sent, and the reason for its end.
+
+    `name` is the agent's full name, which no agent of another organization has.
+    """
 
     def __init__(
         self,
         registration: pb.Register,
+        name: str,
         switch: str,
         tenant: str = "",
         shared: bool = False,
@@ -57,6 +60,7 @@ class AgentSession:
     ) -> None:
         self._clock = clock
         self.registration = registration
+        self.name = name
         self.switch = switch
         self.tenant = tenant
         self.shared = shared
@@ -64,11 +68,6 @@ class AgentSession:
         self.heard = clock()
         self.outgoing: asyncio.Queue[pb.ControllerMessage] = asyncio.Queue()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    @property
-    def name(self) -> str:
-        """The agent's name."""
-        return self.registration.name
 
     @property
     def live(self) -> bool:
@@ -97,7 +96,7 @@ class AgentSession:
 
 
 class Agents:
-    """Sessions by agent name. The last session of each name is kept after its end, so that it can be shown.
+    """Sessions by the full names of agents. The last session of each is kept after its end, so that it can be shown.
 
     ``shut_down`` sets ``stopping``: sessions that end afterwards have not lost their ranks. ``clock`` measures silence.
     Agents in ``shared`` carry ranks of every tenant; if EVERY_AGENT is in it, all agents do.
@@ -112,15 +111,17 @@ class Agents:
         self._sessions: dict[str, AgentSession] = {}
         self.stopping = False
 
-    def register(self, registration: pb.Register, tenant: str = "") -> AgentSession:
+    def register(self, registration: pb.Register, tenant: str = "", organization: str = "") -> AgentSession:
         """Open a session of an agent of `tenant`; jobs that its processes begin belong to this tenant.
+
+        The agent is known by its name together with the `organization` in its certificate.
 
         Raises:
             InvalidRequest: a field has a value that is not allowed, or another switch is at its switch port.
             VersionMismatch: software or wire protocol are of another version.
             SwitchNotFound: it names a switch that is not configured.
             PermissionDenied: the switch is for another tenant.
-            AgentExists: an agent of this name is live in another process.
+            AgentExists: this agent is live in another process.
             NoRoom: there are too many agents.
 
         """
@@ -135,18 +136,19 @@ class Agents:
                 f" {switch.neighbours[port]}, not to a host; give the agent the port of its host (--switch-port), or"
                 " correct the `parent` of the switches in the controller's configuration"
             )
-        present = self._sessions.get(registration.name)
+        name = full_name(registration.name, organization)
+        present = self._sessions.get(name)
         if present is not None and present.live:
             if present.registration.instance != registration.instance:
                 raise AgentExists(
-                    f"agent {registration.name} is live on {present.registration.host} with process id"
+                    f"agent {name} is live on {present.registration.host} with process id"
                     f" {present.registration.pid}; stop that one or give this one another name"
                 )
             present.end("it opened another session")
-        self._make_room(registration.name)
-        shared = registration.name in self._shared or EVERY_AGENT in self._shared
-        session = AgentSession(registration, switch.name, tenant, shared, self._clock)
-        self._sessions[registration.name] = session
+        self._make_room(name)
+        shared = name in self._shared or EVERY_AGENT in self._shared
+        session = AgentSession(registration, name, switch.name, tenant, shared, self._clock)
+        self._sessions[name] = session
         _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch.name)
         return session
 
@@ -207,11 +209,8 @@ class Agents:
 def _validate(registration: pb.Register) -> None:
     for field in ("name", "version", "host", "address", "mac", "socket", "switch", "instance"):
         value = getattr(registration, field)
-        if len(value) > _MAX_TEXT or not value.isprintable():
-            raise InvalidRequest(
-                f"agent {registration.name[:_MAX_TEXT]!r}: {field} must be at most {_MAX_TEXT} printable"
-                f" characters, not {value[:_MAX_TEXT]!r}"
-            )
+        if not value.isprintable():
+            raise InvalidRequest(f"agent {registration.name!r}: {field} must be printable, not {value!r}")
     if registration.protocol_version != PROTOCOL_VERSION:
         raise VersionMismatch(
             f"agent {registration.name!r} speaks protocol version {registration.protocol_version} and this controller"

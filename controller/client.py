@@ -270,7 +270,7 @@ class ControllerClient:
 
         """
         for agent in self.list_agents():
-            if agent.registration.name == name:
+            if agent.name == name:
                 return agent
         raise AgentNotFound(f"no agent {name!r} has registered with the controller at {self.address}")
 

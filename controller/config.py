@@ -14,10 +14,10 @@ Example::
     jobs = 4                         # at once; 0 or missing: no limit
     workers = 64
     slots = 4096
-    members = ["alice"]              # names (CN) of certificates that also belong to it
+    members = ["alice", "guests/bob"]  # certificates that also belong to it: CN, or O/CN if they have an organization
 
     [agents]
-    shared = ["host-1"]              # agents for ranks of every tenant, not only of that of their certificate; "*": all
+    shared = ["host-1", "ops/host-2"]  # agents for ranks of every tenant, by CN or O/CN as above; "*": all
 
     [[switches]]
     name = "s1"
@@ -73,7 +73,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.grpc_address import parse_grpc_address
-from switchml.common.names import NAME_RULE, is_name
+from switchml.common.names import NAME_RULE, is_full_name, is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
@@ -311,7 +311,8 @@ class SwitchConfig:
 class TenantConfig:
     """One [[tenants]] table: limits for its live jobs; 0 means unlimited.
 
-    `members` are the names (CN) of certificates that belong to the tenant regardless of their organization.
+    `members` are certificates that belong to it instead of to their organization, by their full names:
+    ORGANIZATION/NAME (O and CN), or NAME without an organization.
     """
 
     name: str
@@ -469,14 +470,15 @@ def _shared_agents(table: Any) -> tuple[str, ...]:
     _require(not unknown, f"[agents]: unknown key {', '.join(sorted(unknown))}; known is shared")
     names = table.get("shared", [])
     _require(
-        isinstance(names, list) and all(name == EVERY_AGENT or _is_name(name) for name in names),
-        f"[agents]: shared is {names!r} and must be an array of names of agents, or {[EVERY_AGENT]!r} for all",
+        isinstance(names, list) and all(name == EVERY_AGENT or _is_agent(name) for name in names),
+        f"[agents]: shared is {names!r} and must be an array of names of agents (with an organization:"
+        f" ORGANIZATION/NAME), or {[EVERY_AGENT]!r} for all",
     )
     return tuple(names)
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and is_name(value)
+def _is_agent(value: object) -> bool:
+    return isinstance(value, str) and is_full_name(value)
 
 
 def _switch(table: Any) -> SwitchConfig:

@@ -22,12 +22,14 @@ from switchml.common.grpc_connections import CONNECTION_OPTIONS, limit_connectio
 from switchml.common.grpc_guard import Guard
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import TlsError
+from switchml.common.turns import Turns
 from switchml.common.version import VERSION
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.config import ControllerConfig, load_config
 from switchml.controller.controller import Controller
 from switchml.controller.drivers.factory import make_driver
 from switchml.controller.errors import ConfigError, ControllerError
+from switchml.controller.northbound.bounds import BOUNDS
 from switchml.controller.northbound.call_limits import CALLS_AT_ONCE
 from switchml.controller.northbound.roles import Access
 from switchml.controller.northbound.services import (
@@ -39,6 +41,7 @@ from switchml.controller.northbound.services import (
 )
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.rpc_errors import refuse
 from switchml.controller.store.database import Store, stand_by
 from switchml.controller.store.events import EventKind
 from switchml.controller.switches import ManagedSwitch, Switches
@@ -69,8 +72,9 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
         quotas = Quotas(config.tenants)
         controller = Controller(store, _switches(config, store), quotas, clock, config.shared_agents)
         controller.recovery.take_over()
-        access = Access(store.events, quotas)
-        server = _server(controller, access)
+        turns = Turns()
+        access = Access(store.events, quotas, turns)
+        server = _server(controller, access, turns)
         tasks: list[asyncio.Task[None]] = []
         try:
             address = _listen(server, config)
@@ -145,14 +149,14 @@ def _switches(config: ControllerConfig, store: Store) -> Switches:
     )
 
 
-def _server(controller: Controller, access: Access) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=CALLS_AT_ONCE
-    )
+def _server(controller: Controller, access: Access, turns: Turns) -> grpc.aio.Server:
+    guard = Guard(access.check, BOUNDS, refuse)
+    server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[guard], maximum_concurrent_rpcs=CALLS_AT_ONCE)
     jobs, events = controller.jobs, controller.store.events
+    agents = AgentsService(controller.agents, controller.messages, jobs, events, turns)
     for add, service in (
         (pb_grpc.add_JobsServicer_to_server, JobsService(jobs, controller.lifecycle, controller.profiles)),
-        (pb_grpc.add_AgentsServicer_to_server, AgentsService(controller.agents, controller.messages, jobs, events)),
+        (pb_grpc.add_AgentsServicer_to_server, agents),
         (
             pb_grpc.add_SwitchesServicer_to_server,
             SwitchesService(controller.switches, controller.pools, controller.agents, events),

@@ -83,8 +83,9 @@ class ControllerMetrics:
         for state, live in (("live", True), ("gone", False)):
             count = sum(session.live is live for session in sessions)
             families.gauge("switchml_agents", "Agents that have registered.", count, state=state)
+        used = self._jobs.ranks_in_use()
         for session in sessions:
-            name, carried = session.name, self._jobs.ranks_in_use(session.name)
+            name, carried = session.name, used[session.name]
             age = time.time() - session.last_heartbeat
             families.gauge("switchml_agent_up", "Whether an agent is connected.", session.live, agent=name)
             families.gauge("switchml_agent_heartbeat_age_seconds", "Since its last heartbeat.", age, agent=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -184,6 +184,9 @@ class Job:
     secret: int = field(default=0, repr=False)  # of the epoch; it is sent only to switch and agents
     # The key of the epoch's checks. It is sent only to agents, before the ranks begin, so it is not stored.
     check_key: bytes = field(default_factory=lambda: new_check_key(), repr=False, compare=False)
+    _by_agent: tuple[list[Rank], dict[str, list[Rank]]] = field(
+        default_factory=lambda: ([], {}), init=False, repr=False, compare=False
+    )
 
     @property
     def live(self) -> bool:
@@ -231,11 +234,14 @@ class Job:
         assert state in _NEXT.get(self.state, ()), f"job {self.name}: {self.state.name} -> {state.name}"
         self.state = state
 
-    def ranks_by_agent(self) -> dict[str, list[Rank]]:
-        """Return the ranks of each agent, in order."""
-        held: dict[str, list[Rank]] = {}
-        for rank in self.ranks:
-            held.setdefault(rank.agent, []).append(rank)
+    def ranks_by_agent(self) -> Mapping[str, list[Rank]]:
+        """Return the ranks of each agent, in order; it is not made again until `ranks` is replaced."""
+        ranks, held = self._by_agent
+        if ranks is not self.ranks:
+            held = {}
+            for rank in self.ranks:
+                held.setdefault(rank.agent, []).append(rank)
+            self._by_agent = (self.ranks, held)
         return held
 
     def ranks_on(self, switch: str) -> list[Rank]:

@@ -6,19 +6,23 @@ from typing import NoReturn
 
 import grpc
 
+from switchml.common.printable import shortened
 from switchml.controller.errors import (
     ControllerError,
     ControllerUnavailable,
     DeadlineExceeded,
     InternalError,
+    InvalidRequest,
     StoreInUse,
 )
 from switchml.controller.proto import switchml_pb2 as pb
 
-__all__ = ["ACTOR_KEY", "DETAIL_KEY", "abort", "from_rpc_error"]
+__all__ = ["ACTOR_KEY", "DETAIL_KEY", "abort", "from_rpc_error", "refuse"]
 
 DETAIL_KEY = "switchml-error-bin"
 ACTOR_KEY = "switchml-actor-bin"
+
+_MESSAGE_LENGTH = 1500  # the message is sent twice, and clients take 8 KiB of metadata
 
 _BY_NAME: dict[str, type[ControllerError]] = {
     error.__name__: error for error in [*ControllerError.__subclasses__(), StoreInUse]
@@ -27,9 +31,15 @@ _BY_NAME: dict[str, type[ControllerError]] = {
 
 async def abort(context: grpc.aio.ServicerContext, error: ControllerError) -> NoReturn:
     """End an RPC with the status of `error` and its detail in the trailing metadata."""
-    detail = pb.ErrorDetail(error=type(error).__name__, message=error.message, figures=error.figures)
-    await context.abort(grpc.StatusCode[error.status], error.message, ((DETAIL_KEY, detail.SerializeToString()),))
+    message = shortened(error.message, _MESSAGE_LENGTH)
+    detail = pb.ErrorDetail(error=type(error).__name__, message=message, figures=error.figures)
+    await context.abort(grpc.StatusCode[error.status], message, ((DETAIL_KEY, detail.SerializeToString()),))
     raise AssertionError("abort raises")
+
+
+async def refuse(context: grpc.aio.ServicerContext, why: str) -> NoReturn:
+    """End an RPC whose request exceeds a bound."""
+    await abort(context, InvalidRequest(why))
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> ControllerError:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.port_numbers import highest_port
+from switchml.common.shared_readings import SharedReadings
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
 from switchml.controller.drivers import MAX_NONCE, Driver, JobTables, PortLoss, SwitchContents
 from switchml.controller.errors import InvalidRequest, NoRoom, PermissionDenied, SwitchNotFound, SwitchUnavailable
@@ -85,6 +86,7 @@ class Switches:
 
     def __init__(self, switches: Iterable[ManagedSwitch], store: Store) -> None:
         self._store = store
+        self._readings: SharedReadings[tuple[SwitchContents, dict[Verdict, int]]] = SharedReadings()
         self._switches = {switch.name: switch for switch in switches}
         self.trees = switch_trees([switch.config for switch in self], levels=len(self._switches))
         for (name, port), neighbour in ports_between_switches(switch.config for switch in self).items():
@@ -265,10 +267,12 @@ class Switches:
 
         """
         switch = self.get(name)
+        return switch, *await self._readings.get(switch.name, functools.partial(self._read, switch))
+
+    async def _read(self, switch: ManagedSwitch) -> tuple[SwitchContents, dict[Verdict, int]]:
         contents = await switch.driver.read_contents()
         job_ids = self._store.job_ids(switch.name)
-        verdicts = await switch.driver.read_verdicts(job_ids) if job_ids else dict.fromkeys(Verdict, 0)
-        return switch, contents, verdicts
+        return contents, await switch.driver.read_verdicts(job_ids) if job_ids else dict.fromkeys(Verdict, 0)
 
     def drain(self, name: str, drained: bool) -> ManagedSwitch:
         """Set whether new jobs may be placed on a switch; running jobs continue.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from switchml.common.deadline import first_of, within
 from switchml.common.names import parse_job_reference
+from switchml.common.printable import REASON_LENGTH
 from switchml.common.rank_numbers import rank_numbers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
@@ -82,7 +83,8 @@ class Jobs:
             answer = pb.AgentMessage(assignment_ready=await self.open(assignment))
         except AssignmentRefused as refused:
             _log.error("%s", refused)
-            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=str(refused))
+            why = str(refused)[:REASON_LENGTH]
+            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=why)
             answer = pb.AgentMessage(assignment_failed=failed)
         self.report(answer)
 
@@ -529,7 +531,7 @@ class Jobs:
             epoch=job.assignment.epoch,
             rank=rank.rank,
             kind=kind,
-            detail=detail,
+            detail=detail[:REASON_LENGTH],
             call=call,
             position=position,
             calls=calls,

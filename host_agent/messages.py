@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Union
 
 from switchml.common.names import is_name
+from switchml.common.printable import WORD_LENGTH
 from switchml.common.priorities import MAX_PRIORITY
 from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
 from switchml.controller.proto import switchml_pb2 as pb
@@ -31,7 +32,6 @@ __all__ = [
 MESSAGE_BYTES: Final = 16 * 1024
 _LARGEST_RANK: Final = PROTOCOL_MAX_WORLD - 1
 _LONGEST_KEY: Final = 200
-_LONGEST_OP: Final = 80  # with all of its options
 _LONGEST_WAIT: Final = 86400.0  # seconds
 _ON_FAILURE: Final = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
 _UINT32: Final = 2**32 - 1
@@ -167,7 +167,7 @@ def parse(data: bytes) -> Request:
             call=Call(
                 sequence=_number(call, "sequence", _UINT64),
                 operation=_text(call, "operation"),
-                op=_text(call, "op", _LONGEST_OP),
+                op=_text(call, "op", WORD_LENGTH),  # with all of its options
                 dtype=_text(call, "dtype"),
                 elements=_number(call, "elements", _UINT64),
                 root=_number(call, "root", _UINT32),

@@ -322,4 +322,4 @@ def _controller(settings: Settings, address: str) -> Iterable[Check]:
         status = OK if registration.version == VERSION else FAILURE
         remedy = "" if status == OK else "Install the same version everywhere."
         found = f"on {registration.host}, {registration.address}, version {registration.version}"
-        yield Check(registration.name, status, found, remedy)
+        yield Check(agent.name, status, found, remedy)

@@ -61,7 +61,7 @@ def look_twice(client: ControllerClient, name: str, interval: float) -> list[Por
     return [
         PortActivity(
             port=port,
-            agents=tuple(agent.registration.name for agent in now.agents.get(port, ())),
+            agents=tuple(agent.name for agent in now.agents.get(port, ())),
             ranks=sum(agent.ranks_in_use for agent in now.agents.get(port, ())),
             contributions=sum(now.contributions.get(port, {}).values()),
             contributions_per_second=_added(before.contributions, now.contributions, port) / passed,
@@ -81,7 +81,7 @@ def _look(client: ControllerClient, name: str) -> _Look:
         registration = agent.registration
         if agent.live and registration.switch in ("", detail.switch.name):
             agents[registration.switch_port].append(agent)
-            ports[registration.name] = registration.switch_port
+            ports[agent.name] = registration.switch_port
     contributions: dict[int, dict[str, int]] = defaultdict(dict)
     for entry in detail.entries:
         if entry.table == WORKER_TABLE:

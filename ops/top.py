@@ -107,7 +107,7 @@ def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
             for switch in ask(client.list_switches, retry)
         )
         jobs = tuple(_activity(job, before, now) for job in now.jobs.values())
-        gone = tuple(agent.registration.name for agent in agents if not agent.live)
+        gone = tuple(agent.name for agent in agents if not agent.live)
         yield Snapshot(time.time(), jobs, switches, len(agents) - len(gone), gone)
         before = now
 
@@ -115,7 +115,7 @@ def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
 def _look(client: ControllerClient) -> tuple[_Look, list[pb.Agent]]:
     agents = client.list_agents()
     jobs = {job.key: job for job in client.list_jobs()}
-    return _Look(jobs, {agent.registration.name: agent.last_heartbeat for agent in agents}), agents
+    return _Look(jobs, {agent.name: agent.last_heartbeat for agent in agents}), agents
 
 
 def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:

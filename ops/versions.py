@@ -39,7 +39,7 @@ def server_versions(client: ControllerClient) -> Iterable[Version]:
     for agent in client.list_agents():
         if agent.live:
             registration = agent.registration
-            yield Version("agent", registration.name, registration.version, registration.version == VERSION)
+            yield Version("agent", agent.name, registration.version, registration.version == VERSION)
     for switch in client.list_switches():
         interface = f"{switch.target}, control interface {switch.control_version or 'unknown'}"
         yield Version("switch", switch.name, interface, None)

@@ -151,7 +151,7 @@ def _agents(agents: Sequence[pb.Agent]) -> FittedTable:
     for agent in agents:
         registration = agent.registration
         made.add_row(
-            registration.name,
+            agent.name,
             "shared" if agent.shared else agent.tenant,
             registration.host,
             registration.address,

@@ -8,6 +8,7 @@ pipe.
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -34,9 +35,9 @@ class Placement:
 
 
 class Placements:
-    """Places ranks at agents; `ranks_in_use(name)` returns the number of ranks that an agent carries already."""
+    """Places ranks at agents; `ranks_in_use` returns the number of ranks that each agent carries already."""
 
-    def __init__(self, agents: Agents, ranks_in_use: Callable[[str], int]) -> None:
+    def __init__(self, agents: Agents, ranks_in_use: Callable[[], Counter[str]]) -> None:
         self._agents = agents
         self._in_use = ranks_in_use
 
@@ -157,10 +158,11 @@ class Placements:
             NoAgent: they cannot carry the ranks.
 
         """
+        used = self._in_use()
         for session, ranks in Counter(placement.sessions).items():
             if not session.live:
                 raise NoAgent(f"agent {session.name} on {session.registration.host} is gone; its processes start again")
-            free = session.registration.max_ranks - self._in_use(session.name)
+            free = session.registration.max_ranks - used[session.name]
             if ranks > free:
                 raise NoAgent(
                     f"{ranks} ranks wait at agent {session.name}, which has room for {max(free, 0)};"
@@ -206,7 +208,7 @@ class Placements:
     def _other_agent(
         self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str], anywhere: bool
     ) -> AgentSession:
-        pipe = switch.driver.pipe(rank.switch_port)
+        pipe, used = switch.driver.pipe(rank.switch_port), self._in_use()
         room = [
             session
             for session in (self._agents.sessions() if anywhere else self._agents.live_on(switch.name))
@@ -214,11 +216,11 @@ class Placements:
             and session.serves(tenant)
             and session.name not in refused
             and (anywhere or switch.driver.pipe(session.registration.switch_port) == pipe)
-            and self._in_use(session.name) < session.registration.max_ranks
+            and used[session.name] < session.registration.max_ranks
         ]
         if not room:
             raise NoAgent(f"agent {rank.agent} is gone or refuses, and no other has room for rank {rank.rank}")
-        return min(room, key=lambda session: (self._in_use(session.name), session.name))
+        return min(room, key=lambda session: (used[session.name], session.name))
 
     def _choose_in_one_pipe(self, workers: int, sessions: Sequence[AgentSession], switch: ManagedSwitch) -> Placement:
         """Spread ranks over the agents of one pipe of a switch: the pipe with the most room, if that is enough."""
@@ -254,7 +256,8 @@ class Placements:
         return Placement([by_name[name] for name, numbers in placed.items() for _ in numbers])
 
     def _room(self, sessions: Sequence[AgentSession]) -> list[AgentRoom]:
-        return [AgentRoom(one.name, self._in_use(one.name), one.registration.max_ranks) for one in sessions]
+        used = self._in_use()
+        return [AgentRoom(one.name, used[one.name], one.registration.max_ranks) for one in sessions]
 
 
 @dataclass(frozen=True)
@@ -274,9 +277,11 @@ def place_ranks(workers: int, agents: Sequence[AgentRoom], switch: str) -> dict[
 
     """
     shares = {agent.name: 0 for agent in agents}
+    maximum = {agent.name: agent.maximum for agent in agents}
+    with_room = [(0, agent.in_use, agent.name) for agent in agents if agent.in_use < agent.maximum]
+    heapq.heapify(with_room)
     for _ in range(workers):
-        open_agents = [a for a in agents if a.in_use + shares[a.name] < a.maximum]
-        if not open_agents:
+        if not with_room:
             free = sum(max(a.maximum - a.in_use, 0) for a in agents)
             raise NoAgent(
                 f"{workers} ranks asked, and the {len(agents)} live agents of switch {switch} have room for {free};"
@@ -285,8 +290,10 @@ def place_ranks(workers: int, agents: Sequence[AgentRoom], switch: str) -> dict[
                 ranks_free=free,
                 agents=len(agents),
             )
-        chosen = min(open_agents, key=lambda a: (shares[a.name], a.in_use, a.name))
-        shares[chosen.name] += 1
+        _, in_use, name = heapq.heappop(with_room)
+        shares[name] += 1
+        if in_use + shares[name] < maximum[name]:
+            heapq.heappush(with_room, (shares[name], in_use, name))
     placed, first = {}, 0
     for name, share in sorted(shares.items()):
         if share:

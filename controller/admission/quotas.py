@@ -18,9 +18,9 @@ class Quotas:
         self._tenants = {tenant.name: tenant for tenant in tenants}
         self._of_member = {member: tenant.name for tenant in self._tenants.values() for member in tenant.members}
 
-    def tenant(self, name: str, organization: str) -> str:
-        """Return the tenant of the certificate of this name and organization."""
-        return self._of_member.get(name, organization)
+    def tenant(self, full_name: str, organization: str) -> str:
+        """Return the tenant of the certificate of this full name, which includes its organization."""
+        return self._of_member.get(full_name, organization)
 
     def check(self, tenant: str, live: Iterable[Job], workers: int, slots: int) -> None:
         """Check that a tenant with these live jobs may have one more.

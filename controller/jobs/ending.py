@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from switchml.common.printable import REASON_LENGTH, shortened
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.drivers import JobTables
@@ -41,7 +42,7 @@ class JobEndings:
         """End a job, tell its agents, and begin to free its resources; only the first call has an effect."""
         if live.ending is not None:
             return live.ending
-        job, transition = live.job, live.transition
+        job, transition, why = live.job, live.transition, shortened(why, REASON_LENGTH)
         self._agents.tell(job.ranks_by_agent(), revocation(job.id, job.epoch, reason, why, ranks))
         if transition is not None:  # agents that have opened ranks for an epoch that the job does not reach
             for agent, epoch in transition.asked.items():

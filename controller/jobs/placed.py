@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
 from switchml.common.opening_time import seconds_to_open
-from switchml.common.printable import printable
+from switchml.common.printable import REASON_LENGTH, printable, shortened
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac
+from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac, printed_ranks
 from switchml.controller.switches import ManagedSwitch
 from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import TREE_NO_RANK, Format
 
 __all__ = ["PlacedJob", "revocation"]
 
-_MAX_ADDRESS = 64  # characters of one that is not an address
+_MAX_SHOWN = 64  # characters of what an agent says, in an error
 
 
 class PlacedJob:
@@ -145,7 +145,8 @@ class PlacedJob:
         """
         mine = self.job.ranks_by_agent().get(agent, [])
         if sorted(endpoint.rank for endpoint in ready.endpoints) != [rank.rank for rank in mine]:
-            raise ValueError(f"ranks {[e.rank for e in ready.endpoints]} instead of {[rank.rank for rank in mine]}")
+            given, wanted = (printed_ranks(sorted(one.rank for one in ranks)) for ranks in (ready.endpoints, mine))
+            raise ValueError(f"{shortened(given, _MAX_SHOWN)} instead of {shortened(wanted, _MAX_SHOWN)}")
         found = []
         for endpoint in ready.endpoints:
             try:
@@ -153,7 +154,7 @@ class PlacedJob:
             except AddressValueError:
                 usable = False
             if not usable or not 1 <= endpoint.udp_port <= 65535:
-                address = printable(endpoint.address, _MAX_ADDRESS)
+                address = printable(endpoint.address, _MAX_SHOWN)
                 raise ValueError(f"{address}:{endpoint.udp_port}, which packets cannot be sent to")
             found.append((self.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
         return found
@@ -176,6 +177,7 @@ def revocation(
     job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
 ) -> pb.ControllerMessage:
     """Return the message that tells an agent that a job, in this epoch, is over."""
+    text = shortened(message, REASON_LENGTH)
     return pb.ControllerMessage(
-        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
+        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=text)
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 from switchml.controller.errors import JobNotFound
 from switchml.controller.jobs.live import LiveJob, Signal
-from switchml.controller.records import Job, JobState
+from switchml.controller.records import Job, JobState, Rank
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 
@@ -33,17 +34,18 @@ class JobRegister:
         self._store = store
         self._held: dict[int, LiveJob] = {}
         self._room = Signal()
+        self._by_id: dict[int, LiveJob] = {}  # the same ones: an id is given again only after its job is removed
 
     def __iter__(self) -> Iterator[LiveJob]:
         return iter(list(self._held.values()))
 
     def add(self, live: LiveJob) -> None:
         """Add a job; it must be in the store."""
-        self._held[live.job.key] = live
+        self._held[live.job.key] = self._by_id[live.job.id] = live
 
     def remove(self, live: LiveJob) -> None:
         """Forget a job that holds nothing any more."""
-        del self._held[live.job.key]
+        del self._held[live.job.key], self._by_id[live.job.id]
         self.note_room()
 
     # ---- queries ---------------------------------------------------------------------------------------------------
@@ -64,30 +66,41 @@ class JobRegister:
         """Return the job of this name that is live or being freed."""
         return next((job for job in self.held() if job.name == name), None)
 
+    def _live_of_id(self, job_id: int) -> LiveJob | None:
+        held = self._by_id.get(job_id)
+        return held if held is not None and held.job.live else None
+
     def in_epoch(self, job_id: int, epoch: int) -> LiveJob | None:
         """Return the live job of this id if it is in this epoch."""
-        return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
+        live = self._live_of_id(job_id)
+        return live if live is not None and live.job.epoch == epoch else None
 
     def entering(self, job_id: int, epoch: int) -> LiveJob | None:
         """Return the live job of this id if it is in transition into this epoch, or returning to it."""
-        for live in self.live_jobs():
-            target = live.transition.target if live.transition is not None else None
-            if target is not None and (target.job.id, target.job.epoch) == (job_id, epoch):
-                return live
-        return None
+        live = self._live_of_id(job_id)
+        target = live.transition.target if live is not None and live.transition is not None else None
+        return live if target is not None and target.job.epoch == epoch else None
 
     def after(self, job_id: int, switch: str, epoch: int) -> Job | None:
         """Return the live job of this id that was in this epoch, with this switch or agents of it, and no longer is."""
-        for live in self.live_jobs():
-            job = live.job
-            there = live.is_on(switch) or any(rank.switch == switch for rank in job.ranks)
-            if job.id == job_id and there and job.epoch_changes and live.first_epoch <= epoch < job.epoch:
-                return job
-        return None
+        live = self._live_of_id(job_id)
+        if live is None or not live.job.epoch_changes or not live.first_epoch <= epoch < live.job.epoch:
+            return None
+        there = live.is_on(switch) or any(rank.switch == switch for rank in live.job.ranks)
+        return live.job if there else None
 
-    def ranks_in_use(self, agent: str) -> int:
-        """Return the number of ranks of live jobs that an agent carries."""
-        return sum(rank.agent == agent for live in self.live_jobs() for rank in live.job.ranks)
+    def carried_by(self, agent: str) -> list[tuple[Job, list[Rank]]]:
+        """Return the live jobs that have ranks at an agent, with these ranks."""
+        both = ((live.job, live.job.ranks_by_agent().get(agent)) for live in self.live_jobs())
+        return [(job, ranks) for job, ranks in both if ranks]
+
+    def ranks_in_use(self) -> Counter[str]:
+        """Return the number of ranks of live jobs that each agent carries."""
+        used: Counter[str] = Counter()
+        for live in self.live_jobs():
+            for agent, ranks in live.job.ranks_by_agent().items():
+                used[agent] += len(ranks)
+        return used
 
     def find(self, reference: int | str) -> Job:
         """Return the newest job that has the id or name.
@@ -107,7 +120,7 @@ class JobRegister:
         return found
 
     def listed(self, include_ended: bool) -> list[Job]:
-        """Return the live jobs, or the newest of all, oldest first."""
+        """Return the live jobs, or the newest of all, oldest first; stored ones without their ranks and counters."""
         if not include_ended:
             return [live.job for live in self.live_jobs()]
         return [self._present(job) for job in self._store.newest_jobs(_LIST_LIMIT)[::-1]]

@@ -8,9 +8,11 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from switchml.common.names import NAME_LENGTH
+from switchml.common.printable import REASON_LENGTH, shortened
 from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.request import JobRequest
 from switchml.controller.agents import AgentSession
@@ -24,7 +26,15 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, OnFailure, printed_ranks
 from switchml.controller.store.events import EventKind, EventLog
 
-__all__ = ["MAX_KEY", "MAX_KEYS_OF_AGENT", "MAX_KEYS_OF_TENANT", "MAX_SECONDS", "Rendezvous", "job_name"]
+__all__ = [
+    "MAX_KEY",
+    "MAX_KEYS_OF_AGENT",
+    "MAX_KEYS_OF_TENANT",
+    "MAX_SECONDS",
+    "MAX_WAITING_OF_AGENT",
+    "Rendezvous",
+    "job_name",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,10 +44,11 @@ MAX_KEYS_OF_TENANT = 1024
 """The most keys of one tenant whose ranks have not all come."""
 MAX_KEYS_OF_AGENT = 256
 """The most of these keys whose first rank came from one agent."""
+MAX_WAITING_OF_AGENT = 4096
+"""The most ranks that wait at one agent, with all of its keys."""
 MAX_SECONDS = 86400.0
 """The longest that a rank may wait for the others."""
 
-_NAME_LENGTH = 64  # of a job, as admission has it
 _DIGEST_LENGTH = 8
 
 
@@ -49,7 +60,7 @@ def job_name(key: str, tenant: str = "") -> str:
     told = f"{tenant}\0{key}" if tenant else key
     digest = hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_LENGTH]
     label, _, _ = key.partition(" @ ")
-    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", label)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", label)[: NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
     return f"{readable or 'job'}-{digest}"
 
 
@@ -61,10 +72,10 @@ class _Waiting:
     announcement: int
     deadline: float  # time.monotonic()
 
-    def of(self, session: AgentSession) -> bool:
-        """Return whether it waits at this process of the agent, whose stream may have been opened again."""
-        mine, theirs = self.session.registration, session.registration
-        return (mine.name, mine.instance) == (theirs.name, theirs.instance)
+    @property
+    def process(self) -> tuple[str, str]:
+        """The process of the agent at which it waits, whose stream may have been opened again."""
+        return _process(self.session)
 
 
 class _Meeting:
@@ -82,10 +93,21 @@ class _Meeting:
         self.aggregators = tuple(announcement.aggregators)
         self.ranks: dict[int, _Waiting] = {}
         self.updated = Signal()
+        self._gives_up = math.inf  # the first rank does so then, or later
 
     def is_of(self, job: Job) -> bool:
         """Return whether this is the job of its ranks."""
         return (job.name, job.tenant) == (self.name, self.tenant)
+
+    def add(self, rank: int, waiting: _Waiting) -> None:
+        """Add a rank, or replace it by itself after its stream was opened again."""
+        self.ranks[rank] = waiting
+        self._gives_up = min(self._gives_up, waiting.deadline)
+
+    @property
+    def complete(self) -> bool:
+        """True if no rank is missing."""
+        return len(self.ranks) == self.world_size and not self.missing()
 
     def missing(self) -> list[int]:
         """Return the missing ranks, also those of an agent whose stream has broken: it announces them again."""
@@ -94,7 +116,10 @@ class _Meeting:
 
     def remaining(self) -> float:
         """Return the seconds until the first rank gives up; negative once it has."""
-        return min(waiting.deadline for waiting in self.ranks.values()) - time.monotonic()
+        now = time.monotonic()
+        if now >= self._gives_up:  # it may have gone before
+            self._gives_up = min(waiting.deadline for waiting in self.ranks.values())
+        return self._gives_up - now
 
 
 class Rendezvous:
@@ -110,6 +135,8 @@ class Rendezvous:
         self._lifecycle = lifecycle
         self._events = events
         self._meetings: dict[tuple[str, str], _Meeting] = {}  # by tenant and key
+        # The meeting and the rank of each announcement, by the process of the agent and its number.
+        self._places: dict[tuple[str, str], dict[int, tuple[_Meeting, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         endings.on_freed = self._freed
         transitions.on_new_epoch = self._came_into_epoch
@@ -127,6 +154,7 @@ class Rendezvous:
         number = announcement.announcement
         try:
             _validate(announcement)
+            self._require_place(session, announcement)
             meeting = self._meetings.get((session.tenant, announcement.key)) or self._open(session, announcement)
         except ControllerError as error:
             _refuse(session, number, type(error).__name__, error.message)
@@ -138,29 +166,48 @@ class Rendezvous:
             self._note_refusal(meeting, contradiction)
             self._refuse_all(meeting, *contradiction)
             return
-        meeting.ranks[announcement.rank] = waiting
+        meeting.add(announcement.rank, waiting)
+        self._places.setdefault(waiting.process, {})[number] = (meeting, announcement.rank)
         for live in self._jobs.live_jobs():
             if meeting.is_of(live.job):
                 self._return(live, meeting)
         meeting.updated.notify()
 
+    def _require_place(self, session: AgentSession, announcement: pb.RankAnnouncement) -> None:
+        """Check that a rank is new at its agent, or was announced there with this number before."""
+        own = self._places.get(_process(session), {})
+        if announcement.announcement in own:
+            meeting, rank = own[announcement.announcement]
+            if (meeting.key, rank) != (announcement.key, announcement.rank):
+                raise InvalidRequest(f"announcement {announcement.announcement} is of another rank already")
+        elif len(own) >= MAX_WAITING_OF_AGENT:
+            raise NoRoom(f"{len(own)} ranks wait at agent {session.name} already; end some of them", ranks=len(own))
+
     def withdraw(self, session: AgentSession, announcement: int) -> None:
         """Forget a rank whose process does not wait any more."""
-        self._remove(lambda waiting: waiting.announcement == announcement and waiting.of(session))
+        place = self._places.get(_process(session), {}).get(announcement)
+        if place is not None:
+            self._remove(*place)
 
     def lost(self, session: AgentSession) -> None:
         """Forget the announcements of a session that has ended."""
-        self._remove(lambda waiting: waiting.session is session)
+        for meeting, rank in list(self._places.get(_process(session), {}).values()):
+            if meeting.ranks[rank].session is session:
+                self._remove(meeting, rank)
 
-    def _remove(self, gone: Callable[[_Waiting], bool]) -> None:
-        for meeting in list(self._meetings.values()):
-            left = [rank for rank, waiting in meeting.ranks.items() if gone(waiting)]
-            for rank in left:
-                del meeting.ranks[rank]
-            if not meeting.ranks:
-                self._forget(meeting)
-            if left:
-                meeting.updated.notify()
+    def _remove(self, meeting: _Meeting, rank: int) -> None:
+        self._take(meeting, rank)
+        if not meeting.ranks:
+            self._forget(meeting)
+        meeting.updated.notify()
+
+    def _take(self, meeting: _Meeting, rank: int) -> None:
+        """Remove a rank from its meeting."""
+        waiting = meeting.ranks.pop(rank)
+        own = self._places[waiting.process]
+        del own[waiting.announcement]
+        if not own:
+            del self._places[waiting.process]
 
     # ---- processes that take the place of lost ones ------------------------------------------------------------------
 
@@ -183,7 +230,7 @@ class Rendezvous:
             else:
                 why = f"rank {number} of job {live.job.name} is to come back at agent {vacant.agent} on {vacant.host}"
                 _refuse(waiting.session, waiting.announcement, "RankElsewhere", f"{why}; start its process there")
-            del meeting.ranks[number]
+            self._take(meeting, number)
         if not meeting.ranks:
             self._forget(meeting)
 
@@ -208,27 +255,25 @@ class Rendezvous:
     async def _meet(self, meeting: _Meeting) -> None:
         """Wait for all ranks, and for an earlier job of the key to hold nothing any more; then start the job."""
         while meeting.ranks:
-            remaining, missing = meeting.remaining(), meeting.missing()
+            remaining = meeting.remaining()
             before = self._jobs.holder(meeting.name)
             if before is not None and not meeting.is_of(before):
                 taken = f"a job of another tenant has the name of this key's job, {meeting.name}; use another key"
                 self._refuse_all(meeting, JobExists.__name__, taken)
             elif remaining <= 0:
-                refusal = _too_late(meeting, missing, before.name if before is not None else "")
+                refusal = _too_late(meeting, meeting.missing(), before.name if before is not None else "")
                 self._note_refusal(meeting, refusal)
                 self._refuse_all(meeting, *refusal)
-            elif missing or before is not None:
+            elif not meeting.complete or before is not None:
                 await meeting.updated.wait(remaining)
-            elif await self._jobs.drain(remaining, meeting.tenant) and not meeting.missing():
+            elif await self._jobs.drain(remaining, meeting.tenant) and meeting.complete:
                 # Ranks that start again may come before the end of their previous job, which had another key.
                 await self._start(meeting)
 
     async def _start(self, meeting: _Meeting) -> None:
-        self._forget(meeting)  # ranks that come from now on meet for another job
-        placement = Placement(
-            [meeting.ranks[rank].session for rank in range(meeting.world_size)],
-            [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
-        )
+        ranks = [meeting.ranks[rank] for rank in range(meeting.world_size)]
+        self._end(meeting)  # ranks that come from now on meet for another job
+        placement = Placement([rank.session for rank in ranks], [rank.announcement for rank in ranks])
         switches = {session.switch for session in placement.sessions}
         try:
             request = JobRequest(
@@ -243,17 +288,20 @@ class Rendezvous:
             )
             await self._lifecycle.start(request, placement)
         except ControllerError as error:
-            self._refuse_all(meeting, type(error).__name__, error.message)
+            _refuse_ranks(meeting.key, ranks, type(error).__name__, error.message)
         except Exception as error:
             _LOG.exception("the start of job %s failed", meeting.name)
-            self._refuse_all(meeting, InternalError.__name__, f"a defect of the controller, see its log: {error!r}")
-        meeting.ranks.clear()
+            why = f"a defect of the controller, see its log: {error!r}"
+            _refuse_ranks(meeting.key, ranks, InternalError.__name__, why)
 
     def _refuse_all(self, meeting: _Meeting, error: str, message: str) -> None:
-        _LOG.warning("key %r: %s", meeting.key, message)
-        for waiting in meeting.ranks.values():
-            _refuse(waiting.session, waiting.announcement, error, message)
-        meeting.ranks.clear()
+        _refuse_ranks(meeting.key, meeting.ranks.values(), error, message)
+        self._end(meeting)
+
+    def _end(self, meeting: _Meeting) -> None:
+        """Forget a meeting and its ranks."""
+        for rank in list(meeting.ranks):
+            self._take(meeting, rank)
         self._forget(meeting)
         meeting.updated.notify()
 
@@ -269,6 +317,10 @@ class Rendezvous:
         for meeting in self._meetings.values():
             if meeting.name == name:
                 meeting.updated.notify()
+
+
+def _process(session: AgentSession) -> tuple[str, str]:
+    return session.name, session.registration.instance
 
 
 def _validate(announcement: pb.RankAnnouncement) -> None:
@@ -298,7 +350,7 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f" {others} said {meeting.world_size}; start all with the same world size, and two jobs with two keys"
         )
     held = meeting.ranks.get(rank)
-    if held is not None and not (held.of(session) and held.announcement == waiting.announcement):
+    if held is not None and (held.process, held.announcement) != (waiting.process, waiting.announcement):
         return "RankTaken", (
             f"two processes are rank {rank}, at agent {held.session.name} and at agent {session.name};"
             " give each process its own rank, and two jobs two keys"
@@ -345,6 +397,13 @@ def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, 
     )
 
 
+def _refuse_ranks(key: str, ranks: Iterable[_Waiting], error: str, message: str) -> None:
+    _LOG.warning("key %r: %s", key, message)
+    for waiting in ranks:
+        _refuse(waiting.session, waiting.announcement, error, message)
+
+
 def _refuse(session: AgentSession, announcement: int, error: str, message: str) -> None:
-    refusal = pb.RendezvousRefusal(announcement=announcement, error=error, message=message)
+    text = shortened(message, REASON_LENGTH)
+    refusal = pb.RendezvousRefusal(announcement=announcement, error=error, message=text)
     session.send(pb.ControllerMessage(rendezvous_refusal=refusal))

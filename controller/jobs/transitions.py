@@ -591,10 +591,11 @@ def _held(reports: Mapping[str, pb.Positions], left: Sequence[Rank], slots: int)
         AgentFailed: an agent did not report them.
 
     """
+    said = {(agent, one.rank): one.phases for agent, report in reports.items() for one in report.ranks}
     held: dict[int, Sequence[int]] = {}
     for rank in left:
-        said = [report.phases for report in reports[rank.agent].ranks if report.rank == rank.rank]
-        if len(said) != 1 or len(said[0]) != slots or max(said[0], default=0) >= _MAX_PHASE:
+        phases = said.get((rank.agent, rank.rank), ())
+        if len(phases) != slots or max(phases, default=0) >= _MAX_PHASE:
             raise AgentFailed(f"agent {rank.agent} did not report the position of rank {rank.rank}")
-        held[rank.rank] = said[0]
+        held[rank.rank] = phases
     return held

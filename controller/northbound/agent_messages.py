@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from switchml.common.printable import printable
+from switchml.common.printable import REASON_LENGTH, WORD_LENGTH, printable
 from switchml.controller.agents import AgentSession
 from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.lifecycle import Lifecycle
@@ -18,7 +18,7 @@ from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import JobState, Rank, RankState
+from switchml.controller.records import Job, JobState, Rank, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 
@@ -36,8 +36,10 @@ _EVENTS = {
     pb.RankEvent.KIND_LOST: RankState.LOST,
 }
 _MAX_CHUNKS = 2**63 - 1  # the store's integers are signed; no rank reaches this position
-_MAX_REASON = 1000
-_MAX_WORD = 64  # in a call's description; agents allow processes the same
+_MESSAGE_BYTES = 64 * 1024
+_RANK_BYTES = 256  # for each rank that an agent may carry: its status, its endpoint
+_CARRIED_BYTES = 16 * 1024  # for each rank that it carries: its profile
+_PHASE_BYTES = 5  # for each slot of such a rank: its position
 _REASONS = {JobState.COMPLETED: pb.REVOCATION_REASON_JOB_COMPLETED, JobState.STOPPED: pb.REVOCATION_REASON_JOB_STOPPED}
 
 
@@ -70,7 +72,7 @@ class AgentMessages:
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
         for live in self._jobs.live_jobs():
-            lost = [r for r in live.job.ranks if r.agent == session.name and not r.ended]
+            lost = [r for r in live.job.ranks_by_agent().get(session.name, ()) if not r.ended]
             if lost and lost[0].instance != session.registration.instance:
                 self._transitions.ranks_lost(live, lost, f"agent {session.name} was restarted")
 
@@ -79,11 +81,18 @@ class AgentMessages:
         self._rendezvous.lost(session)
         text = f"agent {session.name} on {session.registration.host} was lost: {why}"
         for live in self._jobs.live_jobs():
-            held = [rank for rank in live.job.ranks if _carries(session, rank)]
+            held = _carried(session, live.job)
             target = live.transition.target if live.transition is not None else None
-            if held or (target is not None and any(_carries(session, rank) for rank in target.job.ranks)):
+            if held or (target is not None and _carried(session, target.job)):
                 lost = [rank for rank in held if not rank.ended]
                 self._transitions.agent_lost(live, session.name, lost, text)
+
+    def most_bytes(self, session: AgentSession) -> int:
+        """Return the most bytes of a message of an agent: enough for the largest one about the ranks that it has."""
+        most = _MESSAGE_BYTES + _RANK_BYTES * session.registration.max_ranks
+        for job, ranks in self._jobs.carried_by(session.name):
+            most += len(ranks) * (_CARRIED_BYTES + _PHASE_BYTES * job.slots)
+        return most
 
     def take(self, session: AgentSession, message: pb.AgentMessage) -> None:
         """Handle one message; an invalid one is logged and ignored."""
@@ -101,7 +110,7 @@ class AgentMessages:
                 failed = message.assignment_failed
                 entering = self._jobs.entering(failed.job, failed.epoch)
                 if entering is not None:
-                    self._transitions.refused(entering, session.name, printable(failed.reason, _MAX_REASON))
+                    self._transitions.refused(entering, session.name, printable(failed.reason, REASON_LENGTH))
                 else:
                     self._job_of(session, failed.job, failed.epoch)
             case "rank_event":
@@ -147,7 +156,7 @@ class AgentMessages:
             return
         if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.KIND_LOST:
             return  # only a process that has waited since the rendezvous can have caused an event, by ending
-        detail = printable(event.detail, _MAX_REASON)
+        detail = printable(event.detail, REASON_LENGTH)
         if event.kind == pb.RankEvent.KIND_CHECK_FAILED:
             self._check_failed(live, rank, event)
         elif event.kind == pb.RankEvent.KIND_SWITCH_GONE:
@@ -163,7 +172,7 @@ class AgentMessages:
         if rank.rank in live.calls:
             return
         for name in ("operation", "op", "dtype"):  # these strings are sent to every rank
-            setattr(event.call, name, printable(getattr(event.call, name), _MAX_WORD))
+            setattr(event.call, name, printable(getattr(event.call, name), WORD_LENGTH))
         live.calls[rank.rank] = event.call
         live.failed_at[rank.rank] = event.position
         call = str(event.call).replace("\n", " ")
@@ -196,7 +205,7 @@ class AgentMessages:
     def _job_of(self, session: AgentSession, job_id: int, epoch: int) -> LiveJob | None:
         """Return a live job that this agent carries; tell the agent if the job is over."""
         live = self._jobs.in_epoch(job_id, epoch)
-        if live is not None and any(_carries(session, rank) for rank in live.job.ranks):
+        if live is not None and _carried(session, live.job):
             return live
         ended = self._store.end_of_job(job_id, session.switch, epoch)
         later = self._jobs.after(job_id, session.switch, epoch)
@@ -214,9 +223,10 @@ class AgentMessages:
         return None
 
 
-def _carries(session: AgentSession, rank: Rank) -> bool:
-    """Return whether this process of the agent carries a rank."""
-    return (rank.agent, rank.instance) == (session.name, session.registration.instance)
+def _carried(session: AgentSession, job: Job) -> list[Rank]:
+    """Return the ranks of a job that this process of the agent carries."""
+    instance = session.registration.instance
+    return [rank for rank in job.ranks_by_agent().get(session.name, ()) if rank.instance == instance]
 
 
 def _rank_of(live: LiveJob, session: AgentSession, number: int) -> Rank | None:

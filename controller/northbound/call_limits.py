@@ -14,7 +14,7 @@ from switchml.controller.errors import TooManyCalls
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 
 CALLS_OF_A_CALLER: Final = 256
-"""The limit for one certificate's subject, unless it is an administrator's."""
+"""The limit for one name in an organization with a role, unless it is an administrator's."""
 CALLS_OF_OTHERS: Final = 1024
 """The limit for all callers that are neither agents nor administrators."""
 CALLS_AT_ONCE: Final = 2 * MAX_AGENTS
@@ -31,14 +31,14 @@ class CallLimits:
         self._calls: Counter[str] = Counter()
         self.peers = BusyPeers()
 
-    def begin(self, grpc_peer: str, subject: str = "", role: Role = Role.ADMIN) -> contextlib.ExitStack:
-        """Count a call until the returned context ends; `subject` and `role` are those of the caller's certificate.
+    def begin(self, grpc_peer: str, name: str = "", role: Role = Role.ADMIN) -> contextlib.ExitStack:
+        """Count a call until the returned context ends; `name` is the full name in the caller's certificate.
 
         Raises:
             TooManyCalls: the caller, or its group of callers, has reached its limit.
 
         """
-        limits = {} if role is Role.ADMIN else {subject: CALLS_OF_A_CALLER}
+        limits = {} if role is Role.ADMIN else {f"{role.value} {name}": CALLS_OF_A_CALLER}
         if role not in (Role.ADMIN, Role.AGENT):
             limits[_OTHERS] = CALLS_OF_OTHERS
         for who, most in limits.items():

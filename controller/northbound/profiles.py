@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchml.common.counter_table import PATH, PROCESS, THREAD
-from switchml.common.counters import read_counters
-from switchml.common.printable import printable
+from switchml.common.printable import WORD_LENGTH, printable
+from switchml.common.shared_readings import SharedReadings
 from switchml.controller.agents import Agents, AgentSession
 from switchml.controller.errors import JobEnded, NoRoom
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, Rank, RankState
 
-__all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
+__all__ = ["ANSWER_SECONDS", "MOST_BUCKETS", "MOST_CALLS", "Profiles"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,9 +24,12 @@ ANSWER_SECONDS: Final = 8.0
 """The time that the agents have to answer."""
 MOST_CALLS: Final = 63
 """The limit of latest calls in a rank's profile."""
-_MOST_BUCKETS: Final = 64
+MOST_BUCKETS: Final = 64
+"""The limit of buckets of a histogram."""
 _HISTOGRAMS: Final = tuple(counter for counter in (*THREAD, *PROCESS, *PATH) if counter.is_histogram)
-_MAX_WORD: Final = 64  # characters of the name of an operation
+_ANSWER_BYTES: Final = 3 * 1024 * 1024  # of the 4 MiB of a message
+_TOTALS_BYTES: Final = 1200  # of one rank
+_CALL_BYTES: Final = 120
 _MOST_QUESTIONS: Final = 1024  # requests that wait for answers at the same time
 
 
@@ -46,11 +49,13 @@ class Profiles:
         self._agents = agents
         self._numbers = itertools.count(1)
         self._questions: dict[int, _Question] = {}
+        self._readings: SharedReadings[pb.JobProfile] = SharedReadings()
 
     async def collect(self, job: Job, calls: int) -> pb.JobProfile:
         """Return the profile of a live job's ranks, with up to `calls` of the latest calls of each.
 
-        It takes at most ANSWER_SECONDS. Ranks without a profile are listed with the reason.
+        It takes at most twice ANSWER_SECONDS, because those who ask at one time get the same answers. Ranks without a
+        profile are listed with the reason.
 
         Raises:
             JobEnded: the job has ended.
@@ -59,13 +64,20 @@ class Profiles:
         """
         if not job.live:
             raise JobEnded(f"job {job.name} is {job.state.name}, and only a live job's ranks can be profiled")
+        profile = pb.JobProfile()
+        profile.CopyFrom(await self._readings.get((job.key, calls > 0), lambda: self._collect(job, calls > 0)))
+        for rank in profile.ranks:
+            del rank.latest[: max(0, len(rank.latest) - calls)]
+        return profile
+
+    async def _collect(self, job: Job, with_calls: bool) -> pb.JobProfile:
         held = job.ranks_by_agent()
         if len(self._questions) + len(held) > _MOST_QUESTIONS:
             raise NoRoom("too many profiles are being collected; try again", questions=len(self._questions))
         profile = pb.JobProfile(job=job.id, name=job.name, epoch=job.epoch)
         asked: dict[int, _Question] = {}
         for agent, ranks in held.items():
-            asked |= self._ask(job, agent, frozenset(rank.rank for rank in ranks if not rank.ended), calls)
+            asked |= self._ask(job, agent, frozenset(rank.rank for rank in ranks if not rank.ended), with_calls)
         self._questions |= asked
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ANSWER_SECONDS
@@ -96,20 +108,21 @@ class Profiles:
                 _LOG.warning("agent %s sent a profile of rank %d, which it does not carry", session.name, rank.rank)
                 continue
             rank.agent = session.name
-            del rank.latest[MOST_CALLS:]
-            for buckets in read_counters(_HISTOGRAMS, rank).values():
-                del buckets[_MOST_BUCKETS:]
             for call in rank.latest:
-                call.operation = printable(call.operation, _MAX_WORD)
+                call.operation = printable(call.operation, WORD_LENGTH)
             found[rank.rank] = rank
         question.answer.set_result([found[number] for number in sorted(found)])
 
-    def _ask(self, job: Job, agent: str, ranks: frozenset[int], calls: int) -> dict[int, _Question]:
-        """Send the request to an agent if it is connected, and return it by its number."""
+    def _ask(self, job: Job, agent: str, ranks: frozenset[int], with_calls: bool) -> dict[int, _Question]:
+        """Send the request to an agent if it is connected, and return it by its number.
+
+        The more ranks an agent has, the fewer calls of each fit into its answer.
+        """
         session = self._agents.live_session(agent)
         if session is None or not ranks:
             return {}
         number = next(self._numbers)
+        calls = max(0, _ANSWER_BYTES // len(ranks) - _TOTALS_BYTES) // _CALL_BYTES if with_calls else 0
         order = pb.ProfileOrder(number=number, job=job.id, epoch=job.epoch, calls=min(calls, MOST_CALLS))
         session.send(pb.ControllerMessage(profile_order=order))
         return {number: _Question(session, ranks, asyncio.get_running_loop().create_future())}

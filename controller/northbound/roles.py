@@ -15,8 +15,10 @@ from typing import Final
 
 import grpc
 
+from switchml.common.names import NAME_LENGTH, full_name
 from switchml.common.role import Role
 from switchml.common.tls import Identity, identity_of
+from switchml.common.turns import Turns, become
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.errors import PermissionDenied, TooManyCalls
 from switchml.controller.northbound.call_limits import CallLimits
@@ -49,12 +51,22 @@ _MOST_REPEATS: Final = 1000
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of a call; one without TLS is not `known`, and has all rights."""
+    """The caller of a call; one without TLS is not `known`, and has all rights.
+
+    It is known by `name` together with `organization`; `tenant` is the organization, unless the configuration makes it
+    a member of another tenant.
+    """
 
     name: str = ""
     role: Role = Role.ADMIN
+    organization: str = ""
     tenant: str = ""
     known: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """The name that no caller of the same role in another organization has."""
+        return full_name(self.name, self.organization)
 
 
 CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B039 - it is frozen
@@ -62,11 +74,15 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B03
 
 
 class Access:
-    """Checks every call; refusals are recorded in the event log, those of one caller and call once a minute."""
+    """Checks every call; refusals are recorded in the event log, those of one caller and call once a minute.
 
-    def __init__(self, events: EventLog, quotas: Quotas) -> None:
+    Calls are served in the `turns` of their callers.
+    """
+
+    def __init__(self, events: EventLog, quotas: Quotas, turns: Turns) -> None:
         self._events = events
         self._quotas = quotas
+        self._turns = turns
         self.calls = CallLimits()
         self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()  # time.monotonic()
 
@@ -76,13 +92,16 @@ class Access:
         if identity is None:
             ACTOR.set(_said(context))
             CALLER.set(Caller())
+            become(self._turns.account("", ""))
             return self.calls.begin(context.peer())
         ACTOR.set(f"{identity.subject} at {context.peer()}")
         try:
             role = _allowed_role(identity, method)
-            tenant = self._quotas.tenant(identity.name, identity.tenant)
-            CALLER.set(Caller(identity.name, role, tenant, known=True))
-            return self.calls.begin(context.peer(), identity.subject, role)
+            tenant = self._quotas.tenant(full_name(identity.name, identity.tenant), identity.tenant)
+            caller = Caller(identity.name, role, identity.tenant, tenant, known=True)
+            CALLER.set(caller)
+            become(self._turns.account(tenant, f"{role.value} {caller.full_name}"))
+            return self.calls.begin(context.peer(), caller.full_name, role)
         except (PermissionDenied, TooManyCalls) as refusal:
             self._note(identity.subject, method, refusal.message)
             await abort(context, refusal)
@@ -107,6 +126,8 @@ def _allowed_role(identity: Identity, method: str) -> Role:
 
     """
     allowed = RIGHTS.get(method, frozenset())
+    if max(len(identity.name), len(identity.tenant)) > NAME_LENGTH:
+        raise PermissionDenied(f"a name (CN) and an organization (O) have at most {NAME_LENGTH} characters")
     if identity.role in allowed and identity.name:
         return identity.role
     named = identity.role.value if identity.role is not None else "no known role (OU)"

@@ -12,6 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 
 from switchml.common.deadline import within
+from switchml.common.grpc_guard import Requests
+from switchml.common.message_bounds import BoundExceeded
+from switchml.common.turns import Turns, become, in_turns, measured
 from switchml.common.version import VERSION
 from switchml.controller.admission.request import JobRequest
 from switchml.controller.admission.slots import SlotPools
@@ -104,7 +107,8 @@ class JobsService(pb_grpc.JobsServicer):
     @_answered
     async def List(self, request: pb.ListJobsRequest, _: _Context) -> pb.ListJobsResponse:  # noqa: N802
         """Return jobs."""
-        return pb.ListJobsResponse(jobs=map(job_view, self._jobs.listed(request.include_ended)))
+        jobs = self._jobs.listed(request.include_ended)
+        return pb.ListJobsResponse(jobs=[job_view(job) async for job in in_turns(jobs)])
 
     async def Watch(self, request: pb.JobReference, context: _Context) -> AsyncIterator[pb.Job]:  # noqa: N802
         """Stream a job."""
@@ -152,18 +156,22 @@ class JobsService(pb_grpc.JobsServicer):
 class AgentsService(pb_grpc.AgentsServicer):
     """The service Agents."""
 
-    def __init__(self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog) -> None:
+    def __init__(
+        self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog, turns: Turns
+    ) -> None:
+        self._turns = turns
         self._agents = agents
         self._events = events
         self._messages = messages
         self._jobs = jobs
 
-    async def Session(self, requests: AsyncIterator[pb.AgentMessage], context: _Context) -> None:  # noqa: N802
+    async def Session(self, requests: Requests, context: _Context) -> None:  # noqa: N802
         """Serve one agent until its stream ends, it is silent too long, or the controller stops."""
         try:
             registration = await _registration(requests)
             require_agent(registration.name)
-            session = self._agents.register(registration, CALLER.get().tenant)
+            caller = CALLER.get()
+            session = self._agents.register(registration, caller.tenant, caller.organization)
         except ControllerError as error:
             _LOG.warning("an agent at %s was refused: %s", context.peer(), error)
             self._events.record(EventKind.AGENT_REFUSED, error.message)
@@ -174,6 +182,9 @@ class AgentsService(pb_grpc.AgentsServicer):
             agent=session.name,
             switch=session.switch,
         )
+        if not caller.known:
+            become(self._turns.account("", f"agent {session.name}"))
+        requests.most_bytes = functools.partial(self._messages.most_bytes, session)
         session.send(welcome())
         self._messages.registered(session)
         reading = asyncio.create_task(self._read(session, requests), name=f"from agent {session.name}")
@@ -187,6 +198,8 @@ class AgentsService(pb_grpc.AgentsServicer):
             reading.cancel()
             writing.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
+        if not reading.cancelled() and isinstance(refusal := reading.exception(), BoundExceeded):
+            raise refusal
 
     def _note_end(self, session: AgentSession, why: str) -> None:
         session.end(why)
@@ -196,7 +209,10 @@ class AgentsService(pb_grpc.AgentsServicer):
             self._events.record(EventKind.AGENT_LOST, why, agent=session.name, switch=session.switch)
             self._messages.lost(session, why)
 
-    async def _read(self, session: AgentSession, requests: AsyncIterator[pb.AgentMessage]) -> None:
+    async def _read(self, session: AgentSession, requests: Requests) -> None:
+        await measured(self._take_all(session, requests))
+
+    async def _take_all(self, session: AgentSession, requests: Requests) -> None:
         async for message in requests:
             try:
                 self._messages.take(session, message)
@@ -206,11 +222,12 @@ class AgentsService(pb_grpc.AgentsServicer):
     @_answered
     async def List(self, _: pb.ListAgentsRequest, __: _Context) -> pb.ListAgentsResponse:  # noqa: N802
         """Return agents."""
-        views = [agent_view(one, self._jobs.ranks_in_use(one.name)) for one in self._agents.sessions()]
+        used = self._jobs.ranks_in_use()
+        views = [agent_view(one, used[one.name]) async for one in in_turns(self._agents.sessions())]
         return pb.ListAgentsResponse(agents=views)
 
 
-async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register:
+async def _registration(requests: Requests) -> pb.Register:
     """Return the stream's first message.
 
     Raises:
@@ -218,7 +235,7 @@ async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register
 
     """
     try:
-        first = await within(_REGISTER_SECONDS, anext(requests))
+        first: pb.AgentMessage = await within(_REGISTER_SECONDS, anext(requests))
     except (StopAsyncIteration, asyncio.TimeoutError):
         raise InvalidRequest(f"a session begins with Register, within {_REGISTER_SECONDS:g} s") from None
     if not first.HasField("register"):
@@ -236,6 +253,8 @@ def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
         error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:
             # gRPC raises these if the agent ends during a read or a write.
+            if isinstance(error, BoundExceeded):
+                return f"it sent a message that is too large: {error}"
             if not isinstance(error, grpc.RpcError | grpc.aio.InternalError | asyncio.InvalidStateError):
                 _LOG.error("%s failed", task.get_name(), exc_info=error)
             return f"its stream broke: {error!r}"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Mapping
 
 from switchml.common.names import parse_job_reference
+from switchml.common.shared_readings import SharedReadings
+from switchml.common.turns import turn
 from switchml.controller.admission.slots import SlotAllocator
 from switchml.controller.agents import AgentSession
 from switchml.controller.drivers import MulticastGroup, PortLoss, SwitchContents, TableEntry
 from switchml.controller.jobs.ending import read_counters
+from switchml.controller.jobs.live import LiveJob
 from switchml.controller.jobs.register import JobRegister
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
@@ -31,6 +35,7 @@ __all__ = [
 ]
 
 _WATCH_SECONDS = 1.0
+_READINGS = 32  # of different jobs at once; switches refuse the controller more calls than 256, also those that matter
 
 
 class JobViews:
@@ -38,17 +43,24 @@ class JobViews:
 
     def __init__(self, jobs: JobRegister) -> None:
         self._jobs = jobs
+        self._counters: SharedReadings[dict[str, int]] = SharedReadings()
+        self._at_once = asyncio.Semaphore(_READINGS)
 
     async def view(self, job: Job) -> pb.Job:
         """Return a job as it is now; wait for the end of a job that is ending."""
         live = self._jobs.get(job)
         if live is not None and live.written and live.ending is None:
-            counters = await read_counters(live)
+            counters = await self._counters.get(job.key, functools.partial(self._read_counters, live))
             if live.ending is None:  # otherwise the final reading is in progress, and this one is older
                 job.counters = counters
         if live is not None and live.ending is not None:
             await asyncio.wait({live.ending})
+        await turn()
         return job_view(job)
+
+    async def _read_counters(self, live: LiveJob) -> dict[str, int]:
+        async with self._at_once:
+            return await read_counters(live)
 
     async def watch(self, job: Job) -> AsyncIterator[pb.Job]:
         """Yield a job now, after each change and each second, until it has ended."""
@@ -132,9 +144,16 @@ def _change_view(change: EpochChange) -> pb.EpochChange:
 
 
 def agent_view(session: AgentSession, ranks_in_use: int) -> pb.Agent:
-    """Return an agent, with the number of ranks of live jobs that it carries."""
+    """Return an agent, with the number of ranks of live jobs that it carries.
+
+    Its instance, by which it opens its session again, is known only to itself.
+    """
+    registration = pb.Register()
+    registration.CopyFrom(session.registration)
+    registration.ClearField("instance")
     return pb.Agent(
-        registration=session.registration,
+        name=session.name,
+        registration=registration,
         live=session.live,
         last_heartbeat=session.last_heartbeat,
         ranks_in_use=ranks_in_use,

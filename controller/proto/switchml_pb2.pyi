@@ -757,20 +757,22 @@ class ListAgentsResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("registration", "live", "last_heartbeat", "ranks_in_use", "tenant", "shared")
+    __slots__ = ("registration", "live", "last_heartbeat", "ranks_in_use", "tenant", "shared", "name")
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_IN_USE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     registration: Register
     live: bool
     last_heartbeat: float
     ranks_in_use: int
     tenant: str
     shared: bool
-    def __init__(self, registration: _Optional[_Union[Register, _Mapping]] = ..., live: bool = ..., last_heartbeat: _Optional[float] = ..., ranks_in_use: _Optional[int] = ..., tenant: _Optional[str] = ..., shared: bool = ...) -> None: ...
+    name: str
+    def __init__(self, registration: _Optional[_Union[Register, _Mapping]] = ..., live: bool = ..., last_heartbeat: _Optional[float] = ..., ranks_in_use: _Optional[int] = ..., tenant: _Optional[str] = ..., shared: bool = ..., name: _Optional[str] = ...) -> None: ...
 
 class ListSwitchesRequest(_message.Message):
     __slots__ = ()

@@ -96,7 +96,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """The live jobs, or the newest of all (a few hundred), oldest first.
+        """The live jobs, or the newest of all (a few hundred), oldest first. Those that hold nothing any more are listed without
+        ranks, counters and changes, which Get returns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

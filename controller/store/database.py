@@ -22,7 +22,7 @@ from switchml.controller.records import EpochChange, Job, JobState, JobSwitch, O
 from switchml.controller.store.errors import require_sound, sound_rows, store_errors
 from switchml.controller.store.events import Event, EventLog
 from switchml.controller.store.limits import forget_old_jobs
-from switchml.controller.store.lock import BEAT_SECONDS, Leader, LockHeld, StoreLock, Watch, end_writer
+from switchml.controller.store.lock import BEAT_SECONDS, Beating, Leader, LockHeld, StoreLock, Watch, end_writer
 from switchml.controller.store.migrations import MIGRATIONS
 
 __all__ = ["EPOCHS_OF_A_NONCE", "Store", "Transition", "stand_by"]
@@ -105,11 +105,12 @@ class Store:
             StoreInUse: a standby has taken its place.
 
         """
-        while True:
-            self._require_lock()
-            with store_errors(self.path):
-                self._lock.beat()
-            await asyncio.sleep(BEAT_SECONDS)
+        with contextlib.closing(Beating(self._lock)) as beating:
+            while True:
+                self._require_lock()
+                with store_errors(self.path):
+                    beating.turned()
+                await asyncio.sleep(BEAT_SECONDS)
 
     def _require_lock(self) -> None:
         with store_errors(self.path):
@@ -255,8 +256,8 @@ class Store:
         return self._jobs("WHERE state <= ? ORDER BY key", (JobState.RUNNING,))
 
     def newest_jobs(self, limit: int) -> list[Job]:
-        """Return up to `limit` jobs, the newest first."""
-        return self._jobs("ORDER BY key DESC LIMIT ?", (limit,))
+        """Return up to `limit` jobs, the newest first, without their ranks, counters and changes of epoch."""
+        return self._jobs("ORDER BY key DESC LIMIT ?", (limit,), complete=False)
 
     def newest_key(self, reference: int | str) -> int | None:
         """Return the key of the newest job of this id or name, without reading its ranks."""
@@ -364,10 +365,13 @@ class Store:
             )
             database.executemany("DELETE FROM events WHERE number = ?", [(number,) for number in forgotten])
 
-    def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
+    def _jobs(self, where: str, values: Sequence[object], complete: bool = True) -> list[Job]:
         with sound_rows(self.path):
             rows = self._database.execute(f"SELECT {_JOB_COLUMNS} FROM jobs {where}", tuple(values)).fetchall()  # noqa: S608
-            return [self._job(row) for row in rows]
+            jobs = [self._job(row) for row in rows]
+            for job in jobs if complete else ():
+                self._complete(job)
+            return jobs
 
     def _job(self, row: Sequence[object]) -> Job:
         names = _JOB_COLUMNS.split(", ")
@@ -384,6 +388,10 @@ class Store:
         job.switches = [JobSwitch(*values) for values in switches]
         if not job.switches:
             raise ValueError(f"job {job.key} is on no switch")
+        return job
+
+    def _complete(self, job: Job) -> None:
+        """Read the ranks, counters and changes of epoch of a job."""
         ranks = self._database.execute(f"SELECT {_RANK_COLUMNS} FROM ranks WHERE job = ? ORDER BY rank", (job.key,))  # noqa: S608
         for values in ranks:
             rank = Rank(**dict(zip(_RANK_COLUMNS.split(", "), values, strict=True)))
@@ -399,7 +407,6 @@ class Store:
         )
         for epoch, workers, lost, joined, reason, when in changes:
             job.epoch_changes.append(EpochChange(epoch, workers, _numbers(lost), _numbers(joined), reason, when))
-        return job
 
 
 async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:

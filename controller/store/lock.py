@@ -5,6 +5,9 @@ once. A leader that is alive but does nothing (stopped, swapped out, cut off fro
 counter in the file: a standby that has not seen it change for `LEASE_SECONDS` replaces the lock file.
 From then on the old leader finds a file at the path that it does not hold, and another term in the store.
 
+The beat comes from a separate thread, so that a leader whose event loop is only slow, because it has much to do, is not
+taken for a stalled one. It ends if the loop stands still for `LOOP_SECONDS`.
+
 A leader that stalls inside a transaction also has SQLite's locks, which only the end of its process releases: the
 standby kills it (`end_writer`).
 """
@@ -16,18 +19,31 @@ import os
 import select
 import signal
 import struct
+import threading
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from switchml.common.clock import Clock, stood_still
 
-__all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "Leader", "LockHeld", "StoreLock", "Watch", "end_writer"]
+__all__ = [
+    "BEAT_SECONDS",
+    "LEASE_SECONDS",
+    "LOOP_SECONDS",
+    "Beating",
+    "Leader",
+    "LockHeld",
+    "StoreLock",
+    "Watch",
+    "end_writer",
+]
 
 BEAT_SECONDS = 0.5
 """The interval at which a leader shows that it is alive."""
 LEASE_SECONDS = 2.5
 """The time without a beat after which a standby takes the place of a leader."""
+LOOP_SECONDS = 10.0
+"""The time that the event loop of a leader may stand still before its beat ends."""
 
 _END_SECONDS: Final = 5.0
 _WRITER_LOCKS: Final = (120, 3)  # the first byte of STORE-shm and their number (SQLite, "WAL-mode File Format", 2.3)
@@ -77,6 +93,47 @@ class StoreLock:
     def close(self) -> None:
         """Release the lock."""
         os.close(self._file)
+
+
+class Beating:
+    """The thread that beats for a leader while its event loop turns; `turned` must be called all the time."""
+
+    def __init__(self, lock: StoreLock, clock: Clock = time.monotonic) -> None:
+        self._lock = lock
+        self._clock = clock
+        self._turned = clock()
+        self._end = threading.Event()
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+        self._thread.start()
+
+    def turned(self) -> None:
+        """Record that the event loop has turned.
+
+        Raises:
+            OSError: the lock file cannot be written.
+
+        """
+        self._turned = self._clock()
+        if self._error is not None:
+            raise self._error
+
+    def beat(self) -> None:
+        """Beat, unless the event loop stands still."""
+        if self._clock() - self._turned <= LOOP_SECONDS:
+            self._lock.beat()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._end.wait(BEAT_SECONDS):
+                self.beat()
+        except OSError as error:
+            self._error = error
 
 
 class Watch:

@@ -174,4 +174,9 @@ MIGRATIONS = (
     ALTER TABLE epochs ADD COLUMN nonce INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE epochs ADD COLUMN next_nonce INTEGER NOT NULL DEFAULT 0;
     """,
+    # Agents are known by ORGANIZATION/NAME; those of a tenant's job are taken for its own, as shared ones are rare.
+    """
+    UPDATE ranks SET agent = (SELECT tenant FROM jobs WHERE key = job) || '/' || agent
+        WHERE job IN (SELECT key FROM jobs WHERE tenant != '' AND state <= 3);
+    """,
 )

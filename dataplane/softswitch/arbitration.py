@@ -21,7 +21,6 @@ _LOG = logging.getLogger(__name__)
 
 _MAX_CLIENTS = 64
 _MAX_ROLES = 64
-_MAX_ROLE_NAME = 256
 
 
 class Client:
@@ -143,8 +142,6 @@ class Arbitration:
         role = self._roles.get(name)
         if role is not None:
             return role
-        if len(name) > _MAX_ROLE_NAME:
-            raise invalid(f"a role name has at most {_MAX_ROLE_NAME} characters, not {len(name)}")
         if len(self._roles) >= _MAX_ROLES:
             raise P4RuntimeError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the device already has {_MAX_ROLES} roles")
         return _Role(self._device_id, name)

@@ -34,7 +34,6 @@ _EXPECTED = (
     'the soft switch takes JSON such as {"values_per_packet": 256, "slots": 4096}, or nothing;'
     " a program compiled for BMv2 or Tofino is not for it"
 )
-_MAX_P4INFO_BYTES = 1024 * 1024  # SwitchML's P4Info has a few hundred bytes for each value of a packet
 # The annotations of a pipeline that follow from its dimensions.
 _ANNOTATIONS = ("switchml_values_per_packet", "switchml_streamed", "switchml_owned_results", "switchml_formats")
 _MAX_DIFFERENCES = 5
@@ -99,10 +98,6 @@ def verify(config: p4r.ForwardingPipelineConfig, supported: p4i.P4Info, default:
     """
     if not config.HasField("p4info"):
         raise _refused("the request has no p4info")
-    if config.p4info.ByteSize() > _MAX_P4INFO_BYTES:
-        raise _refused(
-            f"the p4info has {config.p4info.ByteSize()} bytes; this switch takes at most {_MAX_P4INFO_BYTES}"
-        )
     difference = describe_difference(supported, config.p4info)
     if difference is not None:
         raise _refused(

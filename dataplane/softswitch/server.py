@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractContextManager
+from typing import NoReturn
 
 import grpc
 from finsy.proto import p4r_grpc
-from google.protobuf.message import DecodeError
 
 from switchml.common.grpc_address import listen
 from switchml.common.grpc_connections import CONNECTION_OPTIONS, BusyPeers
 from switchml.common.grpc_guard import Guard
 from switchml.common.role import Role
 from switchml.common.tls import Security, identity_of
+from switchml.dataplane.softswitch.bounds import BOUNDS, MESSAGE_BYTES
 from switchml.dataplane.softswitch.servicer import Servicer
 
 __all__ = ["create_server"]
 
 _LOG = logging.getLogger(__name__)
 
-# The specification requires at least gRPC's default limit for a message ("gRPC Server Maximum Receive Message Size").
-_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Streams and unary calls together; gRPC refuses more with RESOURCE_EXHAUSTED.
 _MAX_CONCURRENT_RPCS = 256
 
@@ -30,7 +29,7 @@ _ROLES = (Role.CONTROLLER, Role.ADMIN)  # the roles that may drive the switch
 
 _OPTIONS = (
     *CONNECTION_OPTIONS,
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
     # A primary whose host has vanished is detected and loses its stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -58,7 +57,9 @@ def create_server(servicer: Servicer, address: str, busy: BusyPeers, security: S
         return busy.call(context.peer())
 
     server = grpc.aio.server(
-        options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS, interceptors=[Guard(check)]
+        options=_OPTIONS,
+        maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS,
+        interceptors=[Guard(check, BOUNDS, _refuse, MESSAGE_BYTES)],
     )
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     return server, listen(server, address, security)
@@ -76,15 +77,12 @@ async def _require_role(context: grpc.aio.ServicerContext) -> None:
         )
 
 
-def _without_needless_traceback(record: logging.LogRecord) -> bool:
-    """Drop or shorten records that gRPC logs with a traceback although there is no defect.
+async def _refuse(context: grpc.aio.ServicerContext, why: str) -> NoReturn:
+    _LOG.warning("a request of %s was refused: %s", context.peer(), why)
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+    raise AssertionError("abort does not return")
 
-    These are RPCs cancelled by the end of the process, and clients that send invalid messages.
-    """
-    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
-        return False
-    if record.exc_info and isinstance(record.exc_info[1], DecodeError):
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg, record.args = f"request refused: {record.exc_info[1]}", None
-        record.exc_info = None
-    return True
+
+def _without_needless_traceback(record: logging.LogRecord) -> bool:
+    """Drop records that gRPC logs with a traceback for RPCs that the end of the process has cancelled."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

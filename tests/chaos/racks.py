@@ -118,7 +118,7 @@ class Racks(FabricUnderFire):
 
         def whole() -> bool:
             with self.client() as client:
-                agents = {agent.registration.name for agent in client.list_agents() if agent.live}
+                agents = {agent.name for agent in client.list_agents() if agent.live}
                 connected = all(switch.connected for switch in client.list_switches())
             return connected and agents == {agent["name"] for agent in self.fabric().agents}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sqlite3
 import threading
@@ -218,7 +219,7 @@ def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
     with ScriptedAgent(client.address, "b"), ScriptedAgent(client.address, "a", max_ranks=3):
         job = client.start_job(8)
         assert [rank.agent for rank in job.ranks] == ["a"] * 3 + ["b"] * 5
-        assert {agent.registration.name: agent.ranks_in_use for agent in client.list_agents() if agent.live} == {
+        assert {agent.name: agent.ranks_in_use for agent in client.list_agents() if agent.live} == {
             "a": 3, "b": 5,
         }  # fmt: skip
         other = client.start_job(1)
@@ -300,7 +301,7 @@ def test_an_agent_that_refuses(client: ControllerClient):
 @pytest.mark.parametrize(
     ("endpoints", "words"),
     [
-        ([(0, "127.0.0.1", 5)], r"ranks \[0\] instead of \[0, 1\]"),
+        ([(0, "127.0.0.1", 5)], r"rank 0 instead of ranks 0, 1"),
         ([(0, "127.0.0.1", 5), (1, "127.0.0.1", 6), (2, "127.0.0.1", 7)], "instead of"),
         ([(0, "127.0.0.1", 5), (0, "127.0.0.1", 6)], "instead of"),
         ([(0, "127.0.0.1", 5), (1, "0.0.0.0", 6)], "0.0.0.0:6, which packets cannot be sent to"),
@@ -478,16 +479,47 @@ def test_ranks_that_call_differently(
     assert all(f"check failed on rank {rank} at chunk 3" in log for rank in range(3))
 
 
-def test_long_words_of_an_agent_are_cut(client: ControllerClient, agent: ScriptedAgent):
+def test_long_words_of_an_agent(client: ControllerClient, agent: ScriptedAgent):
     job = client.start_job(2)
     attach_all(agent, job)
     for rank in range(2):
-        call = pb.Call(sequence=9, operation="o" * 100_000, dtype="d" * 100_000, elements=rank)
+        call = pb.Call(sequence=9, operation="o" * 80, dtype="d" * 80, elements=rank)
         agent.event(job, rank, pb.RankEvent.KIND_CHECK_FAILED, call=call, position=3)
-    revocation = agent.wait_for("revocation")
-    assert "o" * 64 in revocation.message
-    assert len(revocation.message) < 1000
+    assert "o" * 80 in agent.wait_for("revocation").message
     assert len(ended(client, job).failure) < 1000
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[pb.RankStatus()] * 4097)), "Heartbeat.ranks has 4,097 entries"),
+        (
+            pb.AgentMessage(rank_event=pb.RankEvent(call=pb.Call(operation="o" * 81))),
+            "Call.operation has 81 characters, and may have 80",
+        ),
+        (pb.AgentMessage(rank_event=pb.RankEvent(detail="d" * 1001)), "RankEvent.detail has 1,001 characters"),
+        (pb.AgentMessage(positions=pb.Positions(ranks=[pb.RankPositions(phases=[1] * 100_000)])), "100,0.. bytes"),
+    ],
+)
+def test_messages_that_no_agent_needs_to_send(
+    client: ControllerClient, agent: ScriptedAgent, message: pb.AgentMessage, why: str
+):
+    agent.send(message)
+    agent.ended.wait(DEADLINE)
+    assert agent.error is not None
+    assert agent.error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert re.search(why, agent.error.details())
+    [lost] = [one for one in client.read_events() if one.kind == "agent-lost"][-1:]
+    assert lost.detail.startswith("it sent a message that is too large: ")
+
+
+def test_long_names_are_not_repeated_in_errors(client: ControllerClient):
+    found = "JobReference.name has 60,000 characters, and may have 64: 'xxx"
+    with pytest.raises(errors.InvalidRequest, match=found) as caught:
+        client.get_job("x" * 60_000)
+    assert len(str(caught.value)) < 200
+    with pytest.raises(errors.InvalidRequest, match=r"the message has 4,000,0.. bytes, and may have 65,536"):
+        client.start_job(1, name="x" * 4_000_000)
 
 
 def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
@@ -575,11 +607,11 @@ def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgen
         ({"name": "a b"}, "agent name 'a b'"),
         ({"max_ranks": 0}, "max_ranks is 0"),
         ({"instance": ""}, "instance is empty"),
-        ({"host": "h" * 257}, "host must be at most 256 printable characters"),
-        ({"host": "h\x1b]0;x\x07"}, r"host must be at most 256 printable characters, not 'h\x1b]0;x\x07'"),
-        ({"socket": "/run/a\nb"}, r"socket must be at most 256 printable characters, not '/run/a\nb'"),
-        ({"version": "9.9.9\x1b[2J"}, "version must be at most 256 printable"),
-        ({"name": "a\n" * 1000}, "name must be at most 256 printable"),
+        ({"host": "h" * 257}, "Register.host has 257 characters, and may have 256"),
+        ({"host": "h\x1b]0;x\x07"}, r"host must be printable, not 'h\x1b]0;x\x07'"),
+        ({"socket": "/run/a\nb"}, r"socket must be printable, not '/run/a\nb'"),
+        ({"version": "9.9.9\x1b[2J"}, "version must be printable"),
+        ({"name": "a\n" * 1000}, "Register.name has 2,000 characters, and may have 64"),
     ],
 )
 def test_agents_that_are_refused(client: ControllerClient, values, words: str):

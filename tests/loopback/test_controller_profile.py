@@ -62,9 +62,9 @@ def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -
         def answer(order: pb.ProfileOrder) -> pb.RankProfiles:
             assert (order.job, order.epoch, order.calls) == (job.id, job.epoch, 63)
             ranks = [pb.RankProfile(rank=rank, calls=10 + rank, agent="somebody") for rank in mine]
-            ranks[0].latest.extend(pb.CallProfile(sequence=n) for n in range(500))
+            ranks[0].latest.extend(pb.CallProfile(sequence=n) for n in range(63))
             for counter in HISTOGRAMS:
-                getattr(ranks[0], counter.name).extend(range(500))
+                getattr(ranks[0], counter.name).extend(range(64))
             foreign = [pb.RankProfile(rank=rank) for rank in (*other, 99)]
             return pb.RankProfiles(number=order.number, ranks=ranks + foreign)
 

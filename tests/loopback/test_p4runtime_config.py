@@ -141,7 +141,7 @@ class TestPipelineConfig:
         changed.pkg_info.doc.description = "x" * 2**20
         code, message = rpc_error(client.set_config, p4info=changed)
         assert code == Code.INVALID_ARGUMENT
-        assert "at most 1048576" in message
+        assert "may have 1,048,576" in message
 
     def test_bad_requests(self, client: Client) -> None:
         assert rpc_error(client.set_config, SetConfig.VERIFY, without_config=True)[0] == Code.INVALID_ARGUMENT

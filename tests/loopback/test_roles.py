@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,7 +38,7 @@ TENANTS = """
 name = "vision"
 jobs = 2
 workers = 3
-members = ["bob"]
+members = ["elsewhere/bob"]
 
 [[tenants]]
 name = "*"
@@ -145,7 +146,7 @@ def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent:
             with pytest.raises(PermissionDenied, match=r"job alices belongs to tenant vision.*carol to tenant speech"):
                 change()
         assert carol.get_job(job.id).state == job.state
-        with fabric.client("operator-bob") as bob:  # a member, regardless of the certificate's organization
+        with fabric.client("operator-bob") as bob:  # a member, whose certificate has another organization
             bob.stop_job(job.id)
         other = carol.start_job(1, "carols", slots=2)
         with fabric.client("admin") as admin:
@@ -169,34 +170,97 @@ def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
             alice.start_job(1, slots=2)
         with agent_of(fabric, "v1", max_ranks=1):
             job = alice.start_job(1, slots=2)
-            assert [rank.agent for rank in job.ranks] == ["v1"]
+            assert [rank.agent for rank in job.ranks] == ["vision/v1"]
             with pytest.raises(NoAgent, match="the 1 live agents of switch s1 have room for 0"):
                 alice.start_job(1, slots=2)
             with agent_of(fabric, "a1"):
                 assert [rank.agent for rank in alice.start_job(1, slots=2).ranks] == ["a1"]
-                found = {one.registration.name: (one.tenant, one.shared) for one in alice.list_agents() if one.live}
+                found = {one.name: (one.tenant, one.shared) for one in alice.list_agents() if one.live}
             for left in alice.list_jobs():
                 alice.stop_job(left.id)
-        with agent_of(fabric, "v1", refuses=True), pytest.raises(AgentFailed, match="agent v1 refused its ranks"):
+        with (
+            agent_of(fabric, "v1", refuses=True),
+            pytest.raises(AgentFailed, match="agent vision/v1 refused its ranks"),
+        ):
             alice.start_job(1, slots=2)
         job = carol.start_job(1, slots=2)
-        assert [rank.agent for rank in job.ranks] == ["s1"]
+        assert [rank.agent for rank in job.ranks] == ["speech/s1"]
         carol.stop_job(job.id)
         job = admin.start_job(1, slots=2)
         assert [rank.agent for rank in job.ranks] == ["a2"]
         admin.stop_job(job.id)
-    assert found == {"a1": ("", True), "a2": ("", False), "s1": ("speech", False), "v1": ("vision", False)}
+    assert found == {
+        "a1": ("", True),
+        "a2": ("", False),
+        "speech/s1": ("speech", False),
+        "vision/v1": ("vision", False),
+    }
 
 
 def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabric) -> None:
     with agent_of(fabric, "v1", quiesces=True), fabric.client("operator-alice") as alice:
         with agent_of(fabric, "a1") as first:
             job = alice.start_job(2, slots=2, on_failure=pb.ON_FAILURE_RESTART)
-            assert [rank.agent for rank in job.ranks] == ["a1", "v1"]
+            assert [rank.agent for rank in job.ranks] == ["a1", "vision/v1"]
             with agent_of(fabric, "s1"):  # it has fewer ranks than v1
                 first.disconnect()
                 wait_until(lambda: alice.get_job(job.id).changes, "the job goes on")
-                assert [rank.agent for rank in alice.get_job(job.id).ranks] == ["v1", "v1"]
+                assert [rank.agent for rank in alice.get_job(job.id).ranks] == ["vision/v1", "vision/v1"]
+        alice.stop_job(job.id)
+
+
+def imitation(fabric: SecuredFabric, directory: Path, role: Role, name: str, tenant: str) -> Path:
+    """Return a certificate with a name that another tenant has as well, in a separate directory."""
+    shutil.copytree(fabric.certificates / "ca", directory / tenant / "ca")
+    return issue(directory / tenant, role, name, tenant).directory
+
+
+def test_agents_of_one_name_in_two_tenants(fabric: SecuredFabric, tmp_path: Path) -> None:
+    """Check that neither speaks for the other, even with the instance of the other, which is not shown to it."""
+    twins = [imitation(fabric, tmp_path, Role.AGENT, "twin", tenant) for tenant in ("vision", "speech")]
+    with (
+        ScriptedAgent(fabric.address, "twin", tls=twins[0], instance="secret") as first,
+        fabric.client("operator-alice") as alice,
+    ):
+        job = alice.start_job(1, slots=2)
+        first.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+        wait_until(lambda: alice.get_job(job.id).state == pb.JOB_STATE_RUNNING, "the job runs")
+        assert not any(one.registration.instance for one in alice.list_agents())
+        with ScriptedAgent(fabric.address, "twin", tls=twins[1], instance="secret") as second:
+            second.event(job, 0, pb.RankEvent.KIND_LOST)
+            heard = second.wait_for("revocation")
+            assert (heard.job, heard.epoch) == (job.id, job.epoch)
+            live = {one.name: one.ranks_in_use for one in alice.list_agents() if one.live}
+            assert live == {"vision/twin": 1, "speech/twin": 0}
+            assert not first.ended.is_set()
+        assert alice.get_job(job.id).state == pb.JOB_STATE_RUNNING
+        assert not first.messages("revocation")
+        alice.stop_job(job.id)
+
+
+def test_a_shared_agents_name_in_another_organization_is_not_shared(fabric: SecuredFabric, tmp_path: Path) -> None:
+    with (
+        ScriptedAgent(fabric.address, "a1", tls=imitation(fabric, tmp_path, Role.AGENT, "a1", "speech")),
+        fabric.client("operator-alice") as alice,
+        fabric.client("admin") as admin,
+    ):
+        assert {one.name: one.shared for one in admin.list_agents() if one.live} == {"speech/a1": False}
+        with pytest.raises(NoAgent, match="the 0 live agents"):
+            alice.start_job(1, slots=2)
+
+
+def test_a_members_name_in_another_organization_does_not_belong(fabric: SecuredFabric, tmp_path: Path) -> None:
+    bob = imitation(fabric, tmp_path, Role.OPERATOR, "bob", "speech")
+    with (
+        agent_of(fabric, "v1"),
+        fabric.client("operator-alice") as alice,
+        ControllerClient(fabric.address, tls=bob) as other,
+    ):
+        job = alice.start_job(1, slots=2)
+        with pytest.raises(
+            PermissionDenied, match=r"job .* belongs to tenant vision, and operator bob to tenant speech"
+        ):
+            other.stop_job(job.id)
         alice.stop_job(job.id)
 
 
@@ -215,7 +279,10 @@ def test_tenants_use_the_same_key_without_meeting(fabric: SecuredFabric) -> None
         v1.wait_for("activation")
         assert not v1.messages("rendezvous_refusal")
         found = {job.tenant: (job.name, {rank.agent for rank in job.ranks}) for job in admin.list_jobs()}
-        assert found == {"vision": (job_name("k", "vision"), {"v1"}), "speech": (assignment.name, {"s1"})}
+        assert found == {
+            "vision": (job_name("k", "vision"), {"vision/v1"}),
+            "speech": (assignment.name, {"speech/s1"}),
+        }
         for job in admin.list_jobs():
             admin.stop_job(job.id)
 

@@ -23,8 +23,8 @@ import switchml
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError, StoreError
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store.database import Store, stand_by
-from switchml.controller.store.lock import Leader
+from switchml.controller.store.database import Store, lock_path, stand_by
+from switchml.controller.store.lock import BEAT_SECONDS, LEASE_SECONDS, LOOP_SECONDS, Beating, Leader, StoreLock
 
 
 def free_port() -> int:
@@ -199,6 +199,37 @@ def test_a_leader_that_stalls_inside_a_transaction_is_killed(tmp_path: Path) -> 
     with contextlib.closing(asyncio.run(stand_by(tmp_path / "store.sqlite"))) as store:
         assert leader.wait(DEADLINE) == -signal.SIGKILL
         assert store.term == 2  # what the leader had not committed is gone
+
+
+async def test_a_leader_whose_event_loop_is_slow_goes_on_to_beat(tmp_path: Path) -> None:
+    """Block the loop until a standby has seen more beats than fit into its patience."""
+    wanted = 2 * int(LEASE_SECONDS / BEAT_SECONDS)
+    seen: set[bytes] = set()
+
+    def look() -> None:
+        wait_until(lambda: seen.add(lock_path(store.path).read_bytes()) or len(seen) > wanted, f"{wanted} beats")
+
+    with contextlib.closing(Store(tmp_path / "store.sqlite")) as store:
+        leading = asyncio.create_task(store.lead())
+        await asyncio.sleep(0)
+        watching = threading.Thread(target=look)
+        watching.start()
+        watching.join()
+        assert len(seen) > wanted
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+
+def test_a_leader_whose_event_loop_stands_still_does_not_beat(tmp_path: Path) -> None:
+    lock, started = StoreLock(tmp_path / "lock"), [0.0]
+    before = (tmp_path / "lock").read_bytes()
+    with contextlib.closing(Beating(lock, lambda: started.pop() if started else LOOP_SECONDS + 1)) as beating:
+        beating.beat()
+        assert (tmp_path / "lock").read_bytes() == before
+        beating.turned()
+        beating.beat()
+        assert (tmp_path / "lock").read_bytes() != before
+    lock.close()
 
 
 def test_a_process_that_is_not_the_leader_is_never_killed(tmp_path: Path) -> None:

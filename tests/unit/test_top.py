@@ -21,7 +21,7 @@ def job(*positions: int, sent: int = 0, again: int = 0, key: int = 1) -> pb.Job:
 
 
 def agent(heartbeat: float, live: bool = True) -> pb.Agent:
-    return pb.Agent(registration=pb.Register(name="a1"), live=live, last_heartbeat=heartbeat)
+    return pb.Agent(name="a1", registration=pb.Register(name="a1"), live=live, last_heartbeat=heartbeat)
 
 
 def look(jobs: list[list[pb.Job]], agents: list[list[pb.Agent]]) -> list[Snapshot]:
