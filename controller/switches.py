@@ -186,9 +186,8 @@ class Switches:
                 before = self._store.last_epoch(switch.name)
                 await switch.driver.reload()
                 now = self._store.last_epoch(switch.name) or 0
-                await self._begin_history(
-                    switch, last=0 if now == before else now
-                )  # a job may have come during the reload
+                # A job that came during the reload keeps its epoch, and the count goes on behind it.
+                await self._begin_history(switch, last=0 if now == before else now)
                 await switch.driver.reconcile([])
 
     async def vouch(self, switch: ManagedSwitch, epoch: int) -> None:
