@@ -18,10 +18,12 @@ from controller_harness import (
     suspend,
     wait_until,
 )
-from soft_switch import SwitchProcess, running_switch
+from p4_messages import DELETE, table_entry, update
+from soft_switch import Client, SwitchProcess, running_switch
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
+from switchml.controller.drivers.p4tables import NONCE
 from switchml.controller.proto import switchml_pb2 as pb
 
 
@@ -135,6 +137,8 @@ def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_p
     controller = ControllerProcess(tmp_path, configuration(switch, "leaf-1"))
     controller.start()  # this loads the pipeline
     controller.stop()
+    with Client(switch.address, election_id=11) as p4runtime:  # that of the first term
+        p4runtime.write(update(DELETE, table_entry("rank_table", NONCE)))  # version 0.1.0 wrote none
     (tmp_path / "store.sqlite").unlink()
     with sqlite3.connect(tmp_path / "store.sqlite") as database:
         database.executescript((STORES / "schema_5.sql").read_text())
