@@ -161,7 +161,8 @@ def test_one_contribution_for_all_ranks_of_a_host(rack: Rack) -> None:
         for host in HOSTS:
             counters.enter_context(rack.counting(host, counted[host]))
         assert all(rack.run_ranks("counted", sums))
-    [job] = rack.ctl("h1", "job", "list", "--all")["jobs"]
+    [listed] = rack.ctl("h1", "job", "list", "--all")["jobs"]
+    job = rack.ctl("h1", "job", "show", str(listed["id"]))
     again = sum(int(rank["counters"].get("retransmissions", 0)) for rank in job["ranks"])
     above = {place["switch"]: place.get("upstream", "") for place in job["switches"]}
     assert above == {"rack": "", "h1": "rack", "h2": "rack"}

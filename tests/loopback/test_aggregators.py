@@ -116,7 +116,8 @@ def test_shrinks_after_a_lost_rank(servers: Fabric) -> None:
     assert [process.returncode for process in processes] == [0, -9, 0]
     words = [json.loads(line) for line in said[0].splitlines()]
     assert (words[-1]["world_size"], words[-1]["steps"]) == (2, 8)
-    [job] = [one for one in servers.client.list_jobs(include_ended=True) if one.changes]
+    ended = [servers.client.get_job(one.id) for one in servers.client.list_jobs(include_ended=True)]
+    [job] = [one for one in ended if one.changes]
     assert [place.switch for place in job.switches] == ["a1", "a3"]
     wait_until(lambda: servers.free_slots() == {SLOTS}, "the slots are free")
 

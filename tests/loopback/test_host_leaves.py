@@ -132,6 +132,7 @@ def test_shrinks_after_a_lost_rank(tmp_path: Path) -> None:
         for rank in (0, 2):
             words = [json.loads(line) for line in said[rank].splitlines()]
             assert (words[-1]["world_size"], words[-1]["steps"]) == (2, 10)
-        [job] = [one for one in fabric.client.list_jobs(include_ended=True) if one.changes]
+        ended = [fabric.client.get_job(one.id) for one in fabric.client.list_jobs(include_ended=True)]
+        [job] = [one for one in ended if one.changes]
         assert [(place.switch, place.upstream) for place in job.switches] == [("l1", "")]
         wait_until(lambda: fabric.free_slots() == {SLOTS}, "the slots are free")

@@ -116,7 +116,12 @@ def test_ranks_of_two_agents_form_a_job_again_and_again(fabric: Fabric) -> None:
     wait_until(lambda: not fabric.jobs(), "the second job has ended as well")
     jobs = [job for job in fabric.jobs(include_ended=True) if job.name == first[0][0]]
     assert [job.state for job in jobs] == [pb.JOB_STATE_COMPLETED, pb.JOB_STATE_COMPLETED]
-    assert [rank.agent for rank in jobs[0].ranks] == ["agent-0", "agent-1", "agent-0", "agent-1"]
+    assert [rank.agent for rank in fabric.client.get_job(jobs[0].id).ranks] == [
+        "agent-0",
+        "agent-1",
+        "agent-0",
+        "agent-1",
+    ]
 
 
 def test_jobs_of_different_keys_live_side_by_side(fabric: Fabric) -> None:

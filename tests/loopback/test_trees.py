@@ -145,7 +145,8 @@ def test_shrinks_after_a_lost_rank(racks: Fabric) -> None:
         assert words[-1]["world_size"] == 2
         assert words[-1]["steps"] == 10
         assert {number for word in words for number in word.get("lost", ())} >= {1}
-    [job] = [one for one in racks.client.list_jobs(include_ended=True) if one.changes]
+    ended = [racks.client.get_job(one.id) for one in racks.client.list_jobs(include_ended=True)]
+    [job] = [one for one in ended if one.changes]
     assert [(place.switch, place.upstream) for place in job.switches] == [("l1", "")]
     wait_until(lambda: racks.free_slots() == {SLOTS}, "the slots are free")
 
