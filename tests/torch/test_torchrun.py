@@ -72,14 +72,16 @@ def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backen
     assert re.fullmatch(r"torchrun_worker-[0-9a-f]{8}", newest["name"])
 
 
+@pytest.mark.timeout(400)
 def test_torchrun_inside_job_start_is_refused(home: Ctl, tmp_path: Path) -> None:
     """Each torchrun would run a training of its own on the job; a fallback to Gloo would hide that."""
     refused = home.run("job", "start", "--workers", "2", "--", "torchrun", "train.py", status=2)
     assert "torchrun starts the ranks of a job itself" in refused.stderr
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     home.environment["SWITCHML_TORCH_FALLBACK"] = "gloo"
     try:
-        done = home.run("job", "start", "--workers", "1", "--", *launcher, str(WORKER), str(tmp_path), status=1)
+        nested = [*launcher, str(WORKER), str(tmp_path)]
+        done = home.run("job", "start", "--workers", "1", "--", *nested, status=1, timeout=300)
     finally:
         del home.environment["SWITCHML_TORCH_FALLBACK"]
     assert "torchrun runs inside `switchml-ctl job start`" in done.stderr
