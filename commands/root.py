@@ -39,6 +39,10 @@ _COMMANDS: Final = {
         "Show what happened to jobs, ranks, agents, switches and the controller, when, and who requested it.",
     ),
     "job": ("job:job_group", "Start, watch and stop jobs."),
+    "monitoring": (
+        "monitoring:monitoring_group",
+        "Print the files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/monitoring.md).",
+    ),
     "status": ("fabric:status", "Show the fabric: processes, switches, agents, live jobs."),
     "switch": ("switch:switch_group", "Show switches, and let them drop packets on purpose."),
     "top": ("top:show_top", "Show live jobs with rates, retransmissions and lagging ranks, until interrupted."),

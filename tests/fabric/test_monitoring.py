@@ -1,9 +1,13 @@
 """The metrics that monitoring/ uses exist in the processes of a fabric, and the exported metrics are well-formed."""
 
 import json
+import os
 import re
+import shutil
 import socket
 import stat
+import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -14,11 +18,13 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
-from fabric_harness import Ctl
+from fabric_harness import Ctl, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from switchml.controller.client import ControllerClient
 
+NOBODY = 65534
+SECONDS = 60
 MONITORING = Path(__file__).parents[2] / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text())
@@ -100,12 +106,70 @@ def test_rules_have_prometheus_rules_shape() -> None:
     assert all(f"`{name}`" in documented for name in names)
 
 
-def test_the_example_of_a_configuration_finds_the_rules() -> None:
-    example = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-    assert all((MONITORING / name).is_file() for name in example["rule_files"])
-    (embedded, _) = example["scrape_configs"]
-    assert embedded["file_sd_configs"][0]["files"][0].endswith("/prometheus.json")
-    assert embedded["authorization"]["credentials_file"].endswith("/metrics.token")
+def checked(place: Path, *arguments: str) -> None:
+    """Let promtool check a file, if it is installed."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is missing (Debian: prometheus)")
+    done = subprocess.run(["promtool", "check", *arguments], cwd=place, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_accepts_the_rules() -> None:
+    checked(MONITORING, "rules", "alerts.yml")
+
+
+def test_the_configuration_of_daemons_has_their_addresses_and_token(ctl: Ctl, tmp_path: Path) -> None:
+    (tmp_path / "alerts.yml").write_text(ctl.run("monitoring", "alerts").stdout)
+    (tmp_path / "token").write_text("0123456789abcdef")
+    (tmp_path / "token").chmod(0o600)
+    daemons = ("--daemon", "controller=10.0.0.1:9801", "--daemon", "h1=10.0.0.7:9803")
+    files = ("--token", str(tmp_path / "token"), "--rules", str(tmp_path / "alerts.yml"))
+    (tmp_path / "prometheus.yml").write_text(ctl.run("monitoring", "prometheus", *daemons, *files).stdout)
+    [scraped] = yaml.safe_load((tmp_path / "prometheus.yml").read_text())["scrape_configs"]
+    assert scraped["authorization"] == {"credentials": "0123456789abcdef"}
+    assert [(target["targets"], target["labels"]["process"]) for target in scraped["static_configs"]] == [
+        (["10.0.0.1:9801"], "controller"), (["10.0.0.7:9803"], "h1")]  # fmt: skip
+    checked(tmp_path, "config", "prometheus.yml")
+
+
+def test_a_fabric_without_metrics_is_named(ctl: Ctl) -> None:
+    assert "no fabric runs in" in ctl.run("monitoring", "prometheus", status=4).stderr
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is missing")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run Prometheus as another user")
+def test_a_prometheus_of_another_user_scrapes_the_fabric(fabric: Ctl) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        alerts, config = place / "alerts.yml", place / "prometheus.yml"
+        alerts.write_text(fabric.run("monitoring", "alerts").stdout)
+        config.write_text(fabric.run("monitoring", "prometheus", "--rules", str(alerts)).stdout)
+        checked(place, "config", "prometheus.yml")
+        for path in (place, alerts, config):
+            os.chown(path, NOBODY, NOBODY)
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            address = f"127.0.0.1:{holder.getsockname()[1]}"
+        command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={place / 'data'}"]
+        command += [f"--web.listen-address={address}"]
+        with (place / "log").open("wb") as log:
+            server = subprocess.Popen(command, cwd=place, stdout=log, stderr=log, user=NOBODY, group=NOBODY)
+        try:
+            wait_until(lambda: healths(address) == {"agent-0", "controller", "switch-0"}, "all are scraped", SECONDS)
+        finally:
+            server.terminate()
+            server.wait(SECONDS)
+    finally:
+        shutil.rmtree(place)
+
+
+def healths(address: str) -> set[str]:
+    """Return the processes that a Prometheus server has scraped successfully."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/api/v1/targets", timeout=10) as answer:
+            targets = json.load(answer)["data"]["activeTargets"]
+    except OSError:
+        return set()
+    return {target["labels"]["process"] for target in targets if target["health"] == "up"}
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))

@@ -64,6 +64,7 @@ def test_all_commands_are_there() -> None:
             "job profile",
             "job wait",
         ),
+        *("monitoring prometheus", "monitoring alerts", "monitoring dashboard"),
         *("events", "top", "certs init", "certs issue"),
         *("switch list", "switch show", "switch loss", "switch drain", "switch undrain", "switch ports"),
         *("agent list", "agent show", "topology show", "topology controller"),
