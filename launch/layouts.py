@@ -45,6 +45,10 @@ __all__ = [
 ]
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
+BMV2_SOURCE: Final = (
+    "copy it from the image p4lang/behavioral-model, or build it (https://github.com/p4lang/behavioral-model)"
+)
+"""The ways to get BMv2, of which no distribution has a package."""
 """The BMv2 switch that speaks P4Runtime."""
 
 TOP_SWITCH: Final = "top"
@@ -550,7 +554,7 @@ def _require_bmv2() -> str:
     found = shutil.which(BMV2_PROGRAM)
     if found is None:
         raise ProgramNotFoundError(
-            f"{BMV2_PROGRAM}, the BMv2 switch with P4Runtime, is not on PATH; install the package p4lang-bmv2 or "
-            "build it (https://github.com/p4lang/behavioral-model), or use `--switch soft`, which needs neither"
+            f"{BMV2_PROGRAM}, the BMv2 switch with P4Runtime, is not on PATH; {BMV2_SOURCE}, or "
+            "use `--switch soft`, which needs neither"
         )
     return found

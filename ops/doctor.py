@@ -5,6 +5,7 @@ import errno
 import importlib
 import os
 import platform
+import re
 import shutil
 import socket
 import stat
@@ -22,7 +23,7 @@ from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 from switchml.dataplane.devices import require_built
 from switchml.launch.fabric import connect
 from switchml.launch.fabric_state import Fabric, inspect
-from switchml.launch.layouts import BMV2_PROGRAM, CONTROL_SOCKETS
+from switchml.launch.layouts import BMV2_PROGRAM, BMV2_SOURCE, CONTROL_SOCKETS
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import DEFAULT_VALUES, Settings
@@ -37,6 +38,7 @@ NOT_FOUND: Final = "not found"
 """Something optional is missing: what needs it cannot be used, everything else can."""
 
 _IPV4_UDP_HEADER_BYTES: Final = 28
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # socket(7); the module socket lacks them
 _NATIVE_MODULES: Final = ("switchml.dataplane.softswitch._native", "switchml.host_agent._engine", "switchml._native")
 _OPTIONAL_PACKAGES: Final = (
     ("torch", "torch", 'init_process_group("switchml")'),
@@ -62,7 +64,7 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_native_module(name) for name in _NATIVE_MODULES]
     checks += [_program(name) for name in _PROGRAMS]
     checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
-    checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _cpus()]
+    checks += [_udp(settings), _loopback_mtu(settings), _socket_buffers(), _cpus()]
     checks += [_namespaces(), _bmv2()]
     checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
     checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
@@ -194,19 +196,36 @@ def _loopback_mtu(settings: Settings) -> Check:
     return Check("MTU", OK, f"lo has {mtu}, packets of {_values(settings)} values need {needed}")
 
 
-def _receive_buffer() -> Check:
+def _socket_buffers() -> Check:
+    """Ask the kernel for the buffers that agents and soft switches ask for."""
     try:
-        limit = int(Path("/proc/sys/net/core/rmem_max").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return Check("receive buffers", OK, "the limit is not visible here (in a container)")
-    if limit < 1 << 20:
-        return Check(
-            "receive buffers",
-            WARNING,
-            f"net.core.rmem_max is {limit} bytes; bursts of many workers will overflow and be retransmitted",
-            "As root: `sysctl -w net.core.rmem_max=4194304`",
+        from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
+        from switchml.host_agent._engine import SOCKET_BUFFER_BYTES
+    except ImportError:  # which another check reports
+        return Check("socket buffers", NOT_FOUND, "unknown without the native modules", "Install these first.")
+    wanted = max(SOCKET_BUFFER_BYTES, UDP_PORT_BUFFER_BYTES)
+    granted = {
+        "rmem_max": _granted(socket.SO_RCVBUF, _SO_RCVBUFFORCE, wanted),
+        "wmem_max": _granted(socket.SO_SNDBUF, _SO_SNDBUFFORCE, wanted),
+    }
+    short = [f"net.core.{limit}={wanted}" for limit, size in granted.items() if size < wanted]
+    if short:
+        found = (
+            f"{min(granted.values())} bytes instead of {wanted}: over UDP, larger bursts overflow and are sent again"
         )
-    return Check("receive buffers", OK, f"net.core.rmem_max is {limit} bytes")
+        remedy = f"As root on this machine, outside of any container: `sysctl -w {' '.join(short)}`"
+        return Check("socket buffers", WARNING, found, remedy)
+    return Check("socket buffers", OK, f"this user gets {wanted} bytes")
+
+
+def _granted(option: int, force: int, wanted: int) -> int:
+    """Return the size of the buffer that a UDP socket gets; root's may exceed the limit."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, force, wanted)
+        except PermissionError:
+            probe.setsockopt(socket.SOL_SOCKET, option, wanted)
+        return probe.getsockopt(socket.SOL_SOCKET, option) // 2  # the kernel doubles it for its own data
 
 
 def _cpus() -> Check:
@@ -227,7 +246,7 @@ def _namespaces() -> Check:
 def _bmv2() -> Check:
     found = shutil.which(BMV2_PROGRAM)
     if found is None:
-        remedy = "Only `up --switch bmv2` needs it: install the package p4lang-bmv2 or build behavioral-model."
+        remedy = f"Only `up --switch bmv2` needs it: {BMV2_SOURCE}."
         return Check("BMv2", NOT_FOUND, f"{BMV2_PROGRAM} is not on PATH", remedy)
     return Check("BMv2", OK, found)
 
@@ -235,9 +254,31 @@ def _bmv2() -> Check:
 def _package(name: str, extra: str, purpose: str) -> Check:
     """Look for an installed package without importing it, which would take seconds."""
     try:
-        return Check(name, OK, metadata.version(name))
+        version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Check(name, NOT_FOUND, "not installed", f"Only {purpose} needs it: `pip install '.[{extra}]'`.")
+    required = _requirement(name)
+    if not _is_within(version, required):
+        found = f"{version}, and this version of SwitchML is tested with {required}"
+        return Check(name, WARNING, found, f"`pip install '.[{extra}]'` installs it; only {purpose} needs it.")
+    return Check(name, OK, version)
+
+
+def _requirement(name: str) -> str:
+    """Return the versions of a package that SwitchML's metadata asks for, such as ">=2.13,<2.14"."""
+    asked = (re.match(rf"{re.escape(name)}([<>=][^;]*)", line) for line in metadata.requires("switchml") or ())
+    return next((found[1].strip() for found in asked if found), "")
+
+
+def _is_within(version: str, required: str) -> bool:
+    """Return whether a version is not below a bound with >=, and below one with <; others are ignored."""
+    have = _numbers(version)
+    bounds = re.findall(r"(>=|<)\s*([0-9.]+)", required)
+    return all(have >= _numbers(bound) if relation == ">=" else have < _numbers(bound) for relation, bound in bounds)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
 
 
 def _transport(name: str, kind: Literal["dpdk", "xdp"]) -> Check:

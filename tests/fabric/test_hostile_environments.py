@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from fabric_harness import SCRIPTS, Ctl, why_no_namespaces
+
+from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
 
 SECONDS = 90
 CONNECT = """
@@ -52,6 +56,15 @@ def test_a_user_without_an_account_or_a_home_is_served(ctl: Ctl) -> None:
     assert (refused.returncode, "give an absolute path" in refused.stderr) == (2, True), refused.stderr
     connected = ended(ctl, os.path.relpath(sys.executable, SCRIPTS), "-c", CONNECT, prefix=NO_HOME)
     assert "give an absolute path" in connected.stdout, connected.stderr
+
+
+@pytest.mark.skipif(why_no_other_user() != "", reason="user namespaces are not allowed here")
+def test_doctor_wants_the_socket_buffers_that_daemons_want(ctl: Ctl) -> None:
+    limits = [int(Path(f"/proc/sys/net/core/{name}").read_text()) for name in ("rmem_max", "wmem_max")]
+    checks = json.loads(ended(ctl, "switchml-ctl", "doctor", "--json", prefix=NO_HOME).stdout)["checks"]
+    [check] = [check for check in checks if check["name"] == "socket buffers"]
+    assert check["status"] == ("ok" if min(limits) >= UDP_PORT_BUFFER_BYTES else "warning")
+    assert check["status"] == "ok" or f"={UDP_PORT_BUFFER_BYTES}" in check["remedy"]
 
 
 def test_files_that_may_not_grow(ctl: Ctl) -> None:

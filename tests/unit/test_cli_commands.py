@@ -65,7 +65,7 @@ def test_all_commands_are_there() -> None:
             "job wait",
         ),
         *("monitoring prometheus", "monitoring alerts", "monitoring dashboard"),
-        *("events", "top", "certs init", "certs issue"),
+        *("events", "top", "certs init", "certs issue", "certs list"),
         *("switch list", "switch show", "switch loss", "switch drain", "switch undrain", "switch ports"),
         *("agent list", "agent show", "topology show", "topology controller"),
         *(
@@ -397,6 +397,18 @@ def test_doctor_does_not_call_absent_things_ok(invoke, monkeypatch: pytest.Monke
         assert checks[package]["status"] == ("ok" if there else "not found")
     for name, kind in (("DPDK", "dpdk"), ("AF_XDP", "xdp")):
         assert checks[name]["status"] == ("ok" if built(kind) else "not found")
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.8.0", "warning"), ("2.13.1+cpu", "ok"), ("2.14.0", "warning")])
+def test_doctor_knows_the_versions_of_torch_that_are_tested(
+    version: str, status: str, invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"torch-{version}.dist-info").mkdir()
+    (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(f"Name: torch\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    checks = {check["name"]: check for check in json.loads(invoke("doctor", "--json").stdout)["checks"]}
+    assert checks["torch"]["status"] == status, checks["torch"]
+    assert status == "ok" or "is tested with <2.14,>=2.13" in checks["torch"]["found"], checks["torch"]
 
 
 def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
