@@ -1,10 +1,14 @@
 """The sources of Python's standard library as text, and a small network that predicts its next character."""
 
+import sys
 import sysconfig
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; install what this example needs: pip install 'switchml[torch]'")
 
 CHARACTERS = 128  # ASCII; all others are left out
 CONTEXT = 16  # characters from which the next one is predicted

@@ -13,15 +13,19 @@ not depend on an order.
 import argparse
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from sklearn.datasets import load_digits
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+try:
+    import torch
+    import torch.distributed as dist
+    from sklearn.datasets import load_digits
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; install what this example needs: pip install 'switchml[torch,demo]'")
 
 CLASSES = 10
 TEST_SHARE = 3  # every third picture is for the test

@@ -11,14 +11,18 @@ the network is averaged at a time, while the replicas make this many steps.
 
 import argparse
 import json
+import sys
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
-from characters import Predictor, batch, text
-from torch import nn
-from torchft import Manager
-from torchft.local_sgd import DiLoCo
+try:
+    import torch
+    import torch.distributed as dist
+    from characters import Predictor, batch, text
+    from torch import nn
+    from torchft import Manager
+    from torchft.local_sgd import DiLoCo
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; install what this example needs: pip install 'switchml[torchft]'")
 
 import switchml.torch
 from switchml.torchft import ProcessGroupSwitchML

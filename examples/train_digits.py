@@ -19,7 +19,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; install what this example needs: pip install 'switchml[demo]'")
 
 import switchml
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from torchft.process_group import ProcessGroupWrapper
+try:
+    from torchft.process_group import ProcessGroupWrapper
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"{_error}; switchml.torchft needs torchft: pip install 'switchml[torchft]'") from _error
 
 from switchml.torch.options import Options
 from switchml.torch.process_group import SwitchMLProcessGroup

@@ -8,6 +8,11 @@ If this package is installed, importing torch is enough, because the package's e
 entry points are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
 """
 
+try:
+    import torch as _  # noqa: F401 - to say what to install
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError("switchml.torch needs PyTorch: pip install 'switchml[torch]'", name="torch") from _error
+
 from switchml.torch.builtin_hooks import replace_builtin_hooks
 from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,35 @@ BATCH_SCRIPTS = sorted(SLURM.glob("*.sbatch"))
 SCRIPTS = sorted(path for path in SLURM.iterdir() if path.suffix in (".sh", ".sbatch"))
 KUBERNETES = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
 VERSIONS = ("1.28", "1.37")  # of Kubernetes
+
+# ---- programs ----
+
+
+@pytest.mark.parametrize(
+    ("program", "missing", "extra"),
+    [
+        ("train_digits.py", "sklearn", "demo"),
+        ("torch_digits.py", "torch", "torch,demo"),
+        ("torch_diloco.py", "torch", "torchft"),
+        ("torchft_ddp.py", "torch", "torchft"),
+        ("characters.py", "torch", "torch"),
+    ],
+)
+def test_an_example_without_its_libraries_says_what_to_install(program: str, missing: str, extra: str) -> None:
+    hide = (
+        f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_path({str(EXAMPLES / program)!r}, run_name='x')"
+    )
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert f"pip install 'switchml[{extra}]'" in done.stderr
+
+
+def test_the_backend_without_torch_says_what_to_install() -> None:
+    hide = "import sys; sys.modules['torch'] = None\nimport switchml.torch"
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, timeout=90, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: switchml.torch needs PyTorch: pip install 'switchml[torch]'"
+
 
 # ---- Slurm ----
 
