@@ -1,4 +1,4 @@
-"""The commands of switchml-ctl that create certificates."""
+"""The commands of switchml-ctl about certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Certificates", "certs_group"]
 
 @dataclasses.dataclass(frozen=True)
 class Certificates(Result):
-    """Certificates that were created."""
+    """Certificates that were created, or found."""
 
     issued: Sequence[Issued]
 
@@ -44,7 +44,7 @@ _days = click.option(
 
 @click.group("certs", cls=Group)
 def certs_group() -> None:
-    """Create certificates for TLS, with your own authority (docs/security.md)."""
+    """Create and list certificates for TLS, with your own authority (docs/security.md)."""
 
 
 @certs_group.command(
@@ -97,3 +97,14 @@ def issue_certificate(directory: Path, role: str, name: str | None, tenant: str,
     from switchml.ops.certificates import issue
 
     return Certificates([issue(directory, Role(role), name or role, tenant, days)])
+
+
+@certs_group.command(
+    "list", epilog="\b\nExamples:\n  switchml-ctl certs list certs\n  switchml-ctl certs list certs --json"
+)
+@_directory
+def list_certificates(directory: Path) -> Certificates:
+    """List the certificates in DIRECTORY, those that expire first at the top."""
+    from switchml.ops.certificates import listed
+
+    return Certificates(listed(directory))

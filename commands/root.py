@@ -26,7 +26,7 @@ _COMMANDS: Final = {
     "bench": ("bench:bench_group", "Measure all-reduces, compared with Gloo and Open MPI, and their parts."),
     "certs": (
         "certs:certs_group",
-        "Create certificates for TLS, with your own authority (docs/security.md).",
+        "Create and list certificates for TLS, with your own authority (docs/security.md).",
     ),
     "completion": ("completion:completion", "Print the completion script of a shell."),
     "doctor": (

@@ -6,6 +6,7 @@ Text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import threading
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from switchml.common.counters import Counter
 from switchml.common.metrics_address import MetricsPlace
+from switchml.common.tls import Certificates, TlsError
 
 __all__ = ["MOST_CONNECTIONS", "Families", "MetricsServer", "on_loop"]
 
@@ -82,10 +84,13 @@ class Families:
 class MetricsServer(Collector):
     """Serve the samples that `fill` adds to its Families on each request, and the process's CPU time, memory and files.
 
-    `fill` is called in a thread of the server. If the place has a token, a request without it gets status 401.
+    `fill` is called in a thread of the server. The expiry of `certificates` is another sample. If the place has a
+    token, a request without it gets status 401.
     """
 
-    def __init__(self, place: MetricsPlace, fill: Callable[[Families], None]) -> None:
+    def __init__(
+        self, place: MetricsPlace, fill: Callable[[Families], None], certificates: Certificates | None = None
+    ) -> None:
         """Listen at once; port 0 takes any free port.
 
         Raises:
@@ -93,6 +98,7 @@ class MetricsServer(Collector):
 
         """
         self._fill = fill
+        self._certificates = certificates
         host, port, token = place
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
@@ -114,6 +120,10 @@ class MetricsServer(Collector):
         """Return the current samples."""
         families = Families()
         self._fill(families)
+        if self._certificates is not None:
+            with contextlib.suppress(TlsError):  # no file may be there for a moment, while they are replaced
+                help_text = "End of the validity of the process's TLS certificate"
+                families.gauge("switchml_certificate_expiry_timestamp_seconds", help_text, self._certificates.expiry())
         return families.all()
 
     def close(self) -> None:

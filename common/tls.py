@@ -34,15 +34,16 @@ __all__ = [
     "CERTIFICATE_FILE",
     "CONTROLLER_NAME",
     "KEY_FILE",
-    "Options",
+    "SERVICES",
     "Certificates",
     "Identity",
+    "Options",
     "Pem",
-    "SERVICES",
     "Security",
     "TlsError",
     "identity_of",
     "is_local",
+    "read_identity",
     "speaks_tls",
     "switch_name",
     "tls_options",
@@ -123,9 +124,27 @@ class Certificates:
             return (self.directory / name).stat()
         except OSError as error:
             raise TlsError(
-                f"{self.directory / name} cannot be read: {error.strerror}; `switchml-ctl certs init` creates "
-                "certificates"
+                f"{self.directory / name} cannot be read: {error.strerror}; {self._others() or _CREATES}"
             ) from None
+
+    def expiry(self) -> float:
+        """Return the time after which the certificate is not valid, in seconds since 1970.
+
+        Raises:
+            TlsError: the files cannot be used.
+
+        """
+        from cryptography import x509
+
+        return x509.load_pem_x509_certificate(self.read().certificate).not_valid_after_utc.timestamp()
+
+    def _others(self) -> str:
+        """Return a sentence about directories of certificates that may have been meant; empty without any."""
+        for place in (self.directory, self.directory.parent):
+            found = sorted(file.parent.name for file in place.glob(f"*/{CERTIFICATE_FILE}"))
+            if found:
+                return f"{place} has certificates in {', '.join(found)}"
+        return ""
 
     def _content(self, name: str) -> bytes:
         try:
@@ -159,6 +178,7 @@ class Certificates:
             )
 
 
+_CREATES: Final = "`switchml-ctl certs init` creates certificates"
 _FILES: Final = (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
 
 
@@ -322,11 +342,12 @@ class Identity:
 def identity_of(context: grpc.aio.ServicerContext) -> Identity | None:
     """Return the identity of a call's client, from its certificate; None without TLS."""
     shown = context.auth_context().get("x509_pem_cert")
-    return _identity(bytes(shown[0])) if shown else None
+    return read_identity(bytes(shown[0])) if shown else None
 
 
 @functools.lru_cache(maxsize=256)
-def _identity(pem: bytes) -> Identity:
+def read_identity(pem: bytes) -> Identity:
+    """Return the identity in a certificate."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 

@@ -98,7 +98,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
                 numbers = ControllerMetrics(
                     controller.jobs, controller.agents, controller.switches, controller.pools, store.events
                 )
-                served = MetricsServer(daemon.metrics, on_loop(numbers)).address
+                served = MetricsServer(daemon.metrics, on_loop(numbers), config.security.certificates).address
             daemon.ready_file.write(address=address, **({} if served is None else {"metrics": served}))
             protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
             about = f"version {VERSION}, listens on {address} {protection}"
@@ -208,12 +208,14 @@ def _user() -> str:
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
 )
+@click.option("--check", is_flag=True, help="Check configuration, pipelines and certificates, start nothing, and end.")
 @daemon_options("switchml-controller", "SWITCHML_CONTROLLER", "once the controller listens")
 def main(
     config: Path | None,
     listen: str | None,
     store: Path | None,
     standby: bool,
+    check: bool,
     daemon: DaemonOptions,
 ) -> None:
     """Run SwitchML's controller until SIGTERM or SIGINT.
@@ -228,15 +230,38 @@ def main(
     """
     # Errors of a switch are exceptions here, and are logged once; finsy would log them again.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
-    run(_serve_with(config, {"listen": listen, "store": store}, daemon, standby), ControllerError)
+    run(_serve_with(config, {"listen": listen, "store": store}, daemon, standby, check), ControllerError, TlsError)
 
 
-async def _serve_with(path: Path | None, given: dict[str, Any], daemon: DaemonOptions, standby: bool) -> None:
-    """Serve with the configuration of a file; the given options override it."""
+async def _serve_with(
+    path: Path | None, given: dict[str, Any], daemon: DaemonOptions, standby: bool, check: bool
+) -> None:
+    """Serve with the configuration of a file, which the given options override, or only check it."""
     config = load_config(path) if path is not None else ControllerConfig()
     given |= {"tls": None if daemon.tls is None else str(daemon.tls), "insecure": daemon.insecure or None}
     options = {name: value for name, value in given.items() if value is not None}
-    await serve(dataclasses.replace(config, **options), daemon, standby)
+    config = dataclasses.replace(config, **options)
+    if check:
+        _check(config)
+    else:
+        await serve(config, daemon, standby)
+
+
+def _check(config: ControllerConfig) -> None:
+    """Say that a configuration is right.
+
+    Raises:
+        ConfigError: the files of a pipeline are missing or damaged.
+        TlsError: certificates are missing or not usable.
+        VersionMismatch: a P4 program is of another version.
+
+    """
+    certificates = config.security.certificates_for(config.listen)
+    if certificates is not None:
+        certificates.read()
+    for switch in config.switches:
+        make_driver(switch.driver_settings, 0, config.security)
+    click.echo(f"the configuration is right: {len(config.switches)} switches, {len(config.tenants)} tenants")
 
 
 if __name__ == "__main__":

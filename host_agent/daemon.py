@@ -164,7 +164,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         from switchml.host_agent.metrics import AgentMetrics
 
         numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
-        metrics = MetricsServer(options.daemon.metrics, on_loop(numbers)).address
+        metrics = MetricsServer(options.daemon.metrics, on_loop(numbers), security.certificates).address
     ready = {"socket": str(options.socket), "name": options.name} | ({} if metrics is None else {"metrics": metrics})
     session.on_registered = lambda: options.daemon.ready_file.write(**ready)
     tasks: list[asyncio.Task[object]] = []

@@ -26,9 +26,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from switchml.common.errors import CertificateError
 from switchml.common.names import NAME_RULE, is_name
 from switchml.common.role import Role
-from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, switch_name
+from switchml.common.tls import (
+    CA_FILE,
+    CERTIFICATE_FILE,
+    CONTROLLER_NAME,
+    KEY_FILE,
+    SERVICES,
+    read_identity,
+    switch_name,
+)
 
-__all__ = ["AUTHORITY", "Issued", "init", "issue"]
+__all__ = ["AUTHORITY", "Issued", "init", "issue", "listed"]
 
 AUTHORITY: Final = "ca"
 """The directory of the authority's own key, which no process of a fabric needs."""
@@ -128,6 +136,28 @@ def issue(
     _write(place / KEY_FILE, _private(key))
     _write(place / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
     return Issued(place, role, name, tenant, last)
+
+
+def listed(directory: Path) -> list[Issued]:
+    """Return the certificates in the subdirectories, those that expire first at the front.
+
+    Raises:
+        CertificateError: none is there, or one cannot be read.
+
+    """
+    found = []
+    for file in directory.glob(f"*/{CERTIFICATE_FILE}"):
+        try:
+            pem = file.read_bytes()
+            last = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"{file} cannot be read: {error}") from error
+        identity = read_identity(pem)
+        if identity.role is not None:
+            found.append(Issued(file.parent, identity.role, identity.name, identity.tenant, last))
+    if not found:
+        raise CertificateError(f"{directory} has no subdirectories with certificates of SwitchML")
+    return sorted(found, key=lambda one: one.not_after)
 
 
 def _require_allowed(what: str, text: str) -> None:

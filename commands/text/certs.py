@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 from switchml.commands.certs import Certificates
 from switchml.commands.text.printing import Part, text
@@ -14,4 +15,5 @@ __all__: list[str] = []
 def _(made: Certificates) -> Iterator[Part]:
     for one in made.issued:
         tenant = f" of {one.tenant}" if one.tenant else ""
-        yield f"{one.directory}: {one.role.value} {one.name}{tenant}, until {one.not_after:%Y-%m-%d %H:%M} UTC"
+        verb = "until" if one.not_after > datetime.now(timezone.utc) else "EXPIRED"
+        yield f"{one.directory}: {one.role.value} {one.name}{tenant}, {verb} {one.not_after:%Y-%m-%d %H:%M} UTC"

@@ -107,7 +107,8 @@ async def serve(options: Options) -> None:
         from switchml.dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
         jobs = on_loop(lambda: jobs_of(device))
-        metrics = MetricsServer(options.daemon.metrics, SwitchMetrics(switch, ports, VERSION, jobs)).address
+        numbers = SwitchMetrics(switch, ports, VERSION, jobs)
+        metrics = MetricsServer(options.daemon.metrics, numbers, security.certificates).address
     busy = BusyPeers()
     server, grpc_address = create_server(servicer, options.grpc, busy, security)
     await server.start()

@@ -6,8 +6,8 @@ import pytest
 
 from switchml.common.errors import CertificateError
 from switchml.common.role import Role
-from switchml.common.tls import switch_name
-from switchml.ops.certificates import init, issue
+from switchml.common.tls import Certificates, TlsError, switch_name
+from switchml.ops.certificates import init, issue, listed
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +35,23 @@ def test_init_makes_nothing_where_a_name_is_a_services(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"the name 'controller\.switchml' ends with"):
         init(tmp_path / "certs", agents=("host-1", "controller.switchml"))
     assert not (tmp_path / "certs").exists()
+
+
+def test_the_list_begins_with_what_expires_first(tmp_path: Path) -> None:
+    made = init(tmp_path, switches=("s1",), agents=("host-1",))
+    soon = issue(tmp_path, Role.OPERATOR, "alice", tenant="vision", days=30)
+    found = listed(tmp_path)
+    assert (found[0].directory, found[0].name, found[0].tenant) == (soon.directory, "alice", "vision")
+    assert {one.directory for one in found} == {one.directory for one in [*made, soon]}
+    assert abs((found[0].not_after - soon.not_after).total_seconds()) < 1
+    with pytest.raises(CertificateError, match="has no subdirectories with certificates"):
+        listed(tmp_path / "admin")
+
+
+@pytest.mark.parametrize("wrong", [".", "agent-host-2"], ids=["the parent", "a neighbour"])
+def test_a_wrong_directory_names_those_that_exist(wrong: str, tmp_path: Path) -> None:
+    init(tmp_path, switches=("s1",), agents=("host-1",))
+    with pytest.raises(TlsError) as raised:
+        Certificates(tmp_path / wrong).read()
+    names = "admin, agent-host-1, controller, operator, switch-s1, viewer"
+    assert f"{tmp_path} has certificates in {names}" in str(raised.value)

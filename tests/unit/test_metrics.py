@@ -14,6 +14,8 @@ import switchml
 from switchml import metrics as process_metrics
 from switchml.common.metrics_address import MetricsPlace, parse_address, read_token
 from switchml.common.metrics_server import Families, MetricsServer, on_loop
+from switchml.common.tls import Certificates
+from switchml.ops.certificates import init
 
 
 def read(address: str) -> str:
@@ -185,3 +187,13 @@ def test_a_port_that_is_taken_does_not_end_the_training(fresh: None, caplog: pyt
 def test_what_is_no_address_is_refused(text: str, fresh: None) -> None:
     with pytest.raises(switchml.ConnectError, match="SWITCHML_METRICS"):
         process_metrics.serve_from_environment({"SWITCHML_METRICS": text})
+
+
+def test_the_expiry_of_a_certificate_is_served(tmp_path: Path) -> None:
+    issued = init(tmp_path, agents=("host-1",))[0]
+    server = MetricsServer(MetricsPlace("127.0.0.1", 0), lambda _families: None, Certificates(issued.directory))
+    try:
+        [line] = [line for line in read(server.address).splitlines() if line.startswith("switchml_certificate_expiry")]
+        assert abs(float(line.split()[1]) - issued.not_after.timestamp()) < 1
+    finally:
+        server.close()
