@@ -143,9 +143,8 @@ class Switches:
         for switch in wanted:
             switch.require_tenant(tenant)
         if not wanted:
-            raise SwitchNotFound(
-                "no switch for this tenant is configured; add a [[switches]] table to the configuration"
-            )
+            whose = "switch for this tenant" if self._switches else "switch"
+            raise SwitchNotFound(f"no {whose} is configured; add a [[switches]] table to the configuration")
         ready = [switch for switch in wanted if switch.ready]
         if not ready:
             raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))

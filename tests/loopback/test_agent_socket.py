@@ -49,7 +49,7 @@ async def raw(agent: RunningAgent) -> RawProcess:
         ({"job": "a\nb"}, "BadRequest", "`job`"),
         ({"world_size": 1.5}, "BadRequest", "`world_size`"),
         ({"pid": None}, "BadRequest", "`pid`"),
-        ({"type": "close"}, "BadRequest", "first message"),
+        ({"type": "close", "epoch": 0, "calls": 0}, "BadRequest", "first message"),
         ({"type": "shutdown"}, "BadRequest", "`type`"),
     ],
 )

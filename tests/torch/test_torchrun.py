@@ -74,7 +74,7 @@ def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backen
 
 @pytest.mark.timeout(400)
 def test_torchrun_inside_job_start_is_refused(home: Ctl, tmp_path: Path) -> None:
-    """Each torchrun would run a training of its own on the job; a fallback to Gloo would hide that."""
+    """Each torchrun would run a separate training on the job; a fallback to Gloo would hide that."""
     refused = home.run("job", "start", "--workers", "2", "--", "torchrun", "train.py", status=2)
     assert "torchrun starts the ranks of a job itself" in refused.stderr
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
