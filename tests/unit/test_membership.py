@@ -34,6 +34,9 @@ class Native:
     def wait(self, _ticket: int, _seconds: float) -> bool:
         return True
 
+    def status(self, _ticket: int) -> str:
+        return "failed"
+
     def release(self, _ticket: int) -> Any:
         return SimpleNamespace(status="failed", non_finite_indices=(), non_finite_count=0)
 
