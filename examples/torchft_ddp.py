@@ -1,28 +1,35 @@
 """Train a small network with replicas that may die and return, with torchft over SwitchML; this process is one replica.
 
-Start a lighthouse, by which the replicas find each other, then any number of replicas; kill one, and start it again.
+Start a lighthouse, by which the replicas find each other, then three or more replicas; kill one, and start it again.
 
-    torchft_lighthouse --min_replicas 1 --heartbeat_timeout_ms 1000 &
+    torchft_lighthouse --min_replicas 2 --heartbeat_timeout_ms 1000 &
     export TORCHFT_LIGHTHOUSE=http://localhost:29510
-    python examples/torchft_ddp.py --replica 0 & python examples/torchft_ddp.py --replica 1
+    for replica in 0 1 2; do python examples/torchft_ddp.py --replica $replica & done
 
 The replicas that are left go on with the next step. A replica that returns gets the parameters of the others, and all
-end with the same bits: each prints the sha256 of its parameters.
+end with the same bits: each prints the sha256 of its parameters. None trains alone, because it could not know whether
+others train as well: it waits for a second one, at the beginning too, and gives up after a minute.
 """
 
 import argparse
 import hashlib
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
-from characters import Predictor, batch, text
-from torch import nn
-from torchft import DistributedDataParallel, Manager, Optimizer
+try:
+    import torch
+    import torch.distributed as dist
+    from characters import Predictor, batch, text
+    from torch import nn
+    from torchft import DistributedDataParallel, Manager, Optimizer
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}; install what this example needs: pip install 'switchml[torchft]'")
 
 from switchml.torchft import ProcessGroupSwitchML
+
+LEAST_REPLICAS = 2  # of a step; a lighthouse that forms smaller groups lets them repeat it until another one comes
 
 
 def digest(model: nn.Module) -> str:
@@ -53,7 +60,7 @@ def train(replica: int, steps: int, on_step: Callable[[int, int, float], None], 
         pg=ProcessGroupSwitchML(timedelta(seconds=10)),
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": adam.state_dict()},
-        min_replica_size=1,
+        min_replica_size=LEAST_REPLICAS,
         timeout=timedelta(seconds=10),
         rank=0,
         world_size=1,

@@ -77,14 +77,14 @@ def read_until(replicas: Sequence[Replica], condition: Callable[[Replica], bool]
                 replica.read()
 
 
-def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str) -> None:
+def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str, steps: int = STEPS) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(run_dir)}
 
     def tell(*step: float) -> None:
         results.send(step)
         results.poll(PAUSE_SECONDS)  # no pause any more once the test has sent anything
 
-    results.send(example("torchft_ddp").train(replica, STEPS, tell, lighthouse))
+    results.send(example("torchft_ddp").train(replica, steps, tell, lighthouse))
 
 
 @pytest.mark.long
@@ -104,6 +104,17 @@ def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer
     assert replicas[0].result == replicas[1].result == replicas[2].result
     for survivor in (replicas[0], replicas[2]):
         assert max(seconds for step, _, seconds in survivor.steps if step > begin) < 2
+
+
+@pytest.mark.timeout(600)
+def test_no_replica_trains_before_the_second_has_come(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
+    steps = 10
+    first = Replica(server, trains, 0, fabric.run_dir, lighthouse, steps)
+    read_until([first], lambda it: len(it.steps) == 5)
+    assert {(step, replicas) for step, replicas, _ in first.steps} == {(0, 1)}
+    both = [first, Replica(server, trains, 1, fabric.run_dir, lighthouse, steps)]
+    read_until(both, lambda it: it.result is not None)
+    assert both[0].result == both[1].result
 
 
 def averages(results: Connection, replica: int, run_dir: Path, lighthouse: str, options: argparse.Namespace) -> None:
