@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +16,7 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store.database import Store
 from switchml.controller.store.errors import store_errors
+from switchml.controller.store.events import EVENTS_KEPT, Selection
 
 __all__ = ["Archive"]
 
@@ -67,16 +68,26 @@ class Archive:
         """
         return job_view(self._jobs.find(parse_job_reference(job) if isinstance(job, str) else job))
 
-    def read_events(self, job: int | str | None = None, latest: int = 0) -> Iterator[events_pb.Event]:
-        """Yield the events of one job or all, oldest first; if `latest` is not 0, at most that many.
+    def read_events(
+        self,
+        job: int | str | None = None,
+        latest: int = 0,
+        *,
+        since: float = 0.0,
+        kinds: Sequence[str] = (),
+        level: str = "",
+        switch: str = "",
+    ) -> Iterator[events_pb.Event]:
+        """Yield the selected events of one job or all, oldest first; if `latest` is not 0, at most that many.
 
         Raises:
+            InvalidRequest: events have no such kind or level.
             JobNotFound: no job has this id or name, and no kept event concerns a job that had it.
 
         """
         wanted = parse_job_reference(job) if isinstance(job, str) else job
         events = self._store.events
-        found = events.latest(wanted, latest) if latest else events.latest(wanted)
-        if wanted is not None and not found:
+        selection = Selection(since, frozenset(kinds), level, switch)
+        if wanted is not None and not events.latest(wanted, most=1):
             self._jobs.find(wanted)
-        return map(event_view, found)
+        return map(event_view, events.latest(wanted, latest or EVENTS_KEPT, selection=selection))

@@ -296,17 +296,32 @@ class ControllerClient:
         latest: int = 0,
         follow: bool = False,
         timeout: float | None = None,
+        *,
+        since: float = 0.0,
+        kinds: Sequence[str] = (),
+        level: str = "",
+        switch: str = "",
     ) -> Iterator[events_pb.Event]:
         """Yield the events that the controller keeps, oldest first; with ``follow`` also each new one.
 
-        ``job`` selects those of one job, ``after`` those with a higher number, ``latest`` at most that many past ones.
+        ``job`` selects those of one job, ``after`` those with a higher number, ``latest`` at most that many past ones,
+        ``since`` those from a time on, ``kinds`` those of some kinds, ``level`` those of at least this level, and
+        ``switch`` those about one.
 
         Raises:
+            InvalidRequest: events have no such kind or level.
             JobNotFound: no job has this id or name, and no kept event concerns a job that had it.
 
         """
         request = events_pb.ReadEventsRequest(
-            job=None if job is None else _reference(job), after=after, latest=latest, follow=follow
+            job=None if job is None else _reference(job),
+            after=after,
+            latest=latest,
+            follow=follow,
+            since=since,
+            kinds=kinds,
+            level=level,
+            switch=switch,
         )
         seconds = timeout or (None if follow else self._timeout)
         attempts = self.retry()

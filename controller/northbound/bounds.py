@@ -19,6 +19,7 @@ __all__ = ["BOUNDS"]
 
 _ADDRESS: Final = 256  # of hosts, sockets, versions
 _PORTS: Final = 4096
+_KINDS: Final = 64  # of events, more than there are
 
 BOUNDS: Final = Bounds(
     {
@@ -28,6 +29,9 @@ BOUNDS: Final = Bounds(
         "JobReference.name": text(NAME_LENGTH),
         "DrainRequest.name": text(NAME_LENGTH),
         "ShowSwitchRequest.name": text(NAME_LENGTH),
+        "ReadEventsRequest.kinds": texts(_KINDS, WORD_LENGTH),
+        "ReadEventsRequest.level": text(WORD_LENGTH),
+        "ReadEventsRequest.switch": text(NAME_LENGTH),
         "SetLossRequest.name": text(NAME_LENGTH),
         "SetLossRequest.ports": rows(_PORTS),
         "Register.version": text(_ADDRESS),

@@ -42,7 +42,7 @@ from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.records import Job
 from switchml.controller.rpc_errors import abort
 from switchml.controller.store.database import Store
-from switchml.controller.store.events import EventKind, EventLog
+from switchml.controller.store.events import EventKind, EventLog, Selection
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
@@ -314,11 +314,12 @@ class EventsService(events_grpc.EventsServicer):
         """Stream the event log; refuse a job that is neither in the log nor in the store."""
         job = referred_job(request.job)
         try:
+            selection = Selection(request.since, frozenset(request.kinds), request.level, request.switch)
             if job is not None and not self._events.latest(job, most=1):
                 self._jobs.find(job)
         except ControllerError as error:
             await abort(context, error)
-        async for event in self._events.read(job, request.after, request.latest, request.follow):
+        async for event in self._events.read(job, request.after, request.latest, request.follow, selection):
             yield event_view(event)
 
 

@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from switchml.controller.proto import switchml_pb2 as switchml_dot_controller_dot_proto_dot_switchml__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&switchml/controller/proto/events.proto\x12\x0bswitchml.v1\x1a(switchml/controller/proto/switchml.proto\"j\n\x11ReadEventsRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.switchml.v1.JobReference\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\"\xdb\x01\n\x05\x45vent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04time\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0f\n\x07job_key\x18\x05 \x01(\r\x12\x0b\n\x03job\x18\x06 \x01(\r\x12\x10\n\x08job_name\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\r\x12\x11\n\x04rank\x18\t \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x61gent\x18\n \x01(\t\x12\x0e\n\x06switch\x18\x0b \x01(\t\x12\r\n\x05\x61\x63tor\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\r \x01(\tB\x07\n\x05_rank2F\n\x06\x45vents\x12<\n\x04Read\x12\x1e.switchml.v1.ReadEventsRequest\x1a\x12.switchml.v1.Event0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&switchml/controller/proto/events.proto\x12\x0bswitchml.v1\x1a(switchml/controller/proto/switchml.proto\"\xa7\x01\n\x11ReadEventsRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.switchml.v1.JobReference\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0e\n\x06latest\x18\x03 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\r\n\x05since\x18\x05 \x01(\x01\x12\r\n\x05kinds\x18\x06 \x03(\t\x12\r\n\x05level\x18\x07 \x01(\t\x12\x0e\n\x06switch\x18\x08 \x01(\t\"\xdb\x01\n\x05\x45vent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04time\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05level\x18\x04 \x01(\t\x12\x0f\n\x07job_key\x18\x05 \x01(\r\x12\x0b\n\x03job\x18\x06 \x01(\r\x12\x10\n\x08job_name\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\r\x12\x11\n\x04rank\x18\t \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x61gent\x18\n \x01(\t\x12\x0e\n\x06switch\x18\x0b \x01(\t\x12\r\n\x05\x61\x63tor\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\r \x01(\tB\x07\n\x05_rank2F\n\x06\x45vents\x12<\n\x04Read\x12\x1e.switchml.v1.ReadEventsRequest\x1a\x12.switchml.v1.Event0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'switchml.controller.proto.events_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_READEVENTSREQUEST']._serialized_start=97
-  _globals['_READEVENTSREQUEST']._serialized_end=203
-  _globals['_EVENT']._serialized_start=206
-  _globals['_EVENT']._serialized_end=425
-  _globals['_EVENTS']._serialized_start=427
-  _globals['_EVENTS']._serialized_end=497
+  _globals['_READEVENTSREQUEST']._serialized_start=98
+  _globals['_READEVENTSREQUEST']._serialized_end=265
+  _globals['_EVENT']._serialized_start=268
+  _globals['_EVENT']._serialized_end=487
+  _globals['_EVENTS']._serialized_start=489
+  _globals['_EVENTS']._serialized_end=559
 # @@protoc_insertion_point(module_scope)

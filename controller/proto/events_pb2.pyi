@@ -1,22 +1,31 @@
 from switchml.controller.proto import switchml_pb2 as _switchml_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadEventsRequest(_message.Message):
-    __slots__ = ("job", "after", "latest", "follow")
+    __slots__ = ("job", "after", "latest", "follow", "since", "kinds", "level", "switch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     job: _switchml_pb2.JobReference
     after: int
     latest: int
     follow: bool
-    def __init__(self, job: _Optional[_Union[_switchml_pb2.JobReference, _Mapping]] = ..., after: _Optional[int] = ..., latest: _Optional[int] = ..., follow: bool = ...) -> None: ...
+    since: float
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    level: str
+    switch: str
+    def __init__(self, job: _Optional[_Union[_switchml_pb2.JobReference, _Mapping]] = ..., after: _Optional[int] = ..., latest: _Optional[int] = ..., follow: bool = ..., since: _Optional[float] = ..., kinds: _Optional[_Iterable[str]] = ..., level: _Optional[str] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("number", "time", "kind", "level", "job_key", "job", "job_name", "epoch", "rank", "agent", "switch", "actor", "detail")

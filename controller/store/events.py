@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -16,10 +17,10 @@ from enum import Enum
 from typing import Final
 
 from switchml.common.printable import printable
-from switchml.controller.errors import StoreError
+from switchml.controller.errors import InvalidRequest, StoreError
 from switchml.controller.records import Job
 
-__all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
+__all__ = ["ACTOR", "ALL_EVENTS", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level", "Selection"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ class Level(str, Enum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+_LEVELS: Final = tuple(level.value for level in Level)  # the least important first
 
 
 class EventKind(Enum):
@@ -108,6 +112,44 @@ class Event:
     def concerns(self, job: int | str | None) -> bool:
         """Return whether it is about the job of this id or name; None means any job, or none."""
         return job is None or job == (self.job if isinstance(job, int) else self.job_name)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The events that a reader asks for: those since a time, of some kinds, of at least a level, about a switch.
+
+    A field that is empty selects all.
+
+    Raises:
+        InvalidRequest: no event has such a kind or level.
+
+    """
+
+    since: float = 0.0
+    kinds: frozenset[str] = frozenset()
+    level: str = ""
+    switch: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no event has."""
+        unknown = sorted(self.kinds - {kind.word for kind in EventKind})
+        if unknown:
+            known = ", ".join(sorted(kind.word for kind in EventKind))
+            raise InvalidRequest(f"events have no kind {', '.join(unknown)[:100]}; the kinds are {known}")
+        if self.level and self.level not in _LEVELS:
+            raise InvalidRequest(f"events have no level {self.level!r}; the levels are {', '.join(_LEVELS)}")
+
+    def has(self, event: Event) -> bool:
+        """Return whether an event is selected."""
+        return (
+            event.time >= self.since
+            and (not self.kinds or event.kind in self.kinds)
+            and (not self.level or _LEVELS.index(event.level) >= _LEVELS.index(self.level))
+            and (not self.switch or self.switch in re.findall(r"[\w.-]+", event.switch))
+        )
+
+
+ALL_EVENTS: Final = Selection()
 
 
 class EventLog:
@@ -184,13 +226,19 @@ class EventLog:
             if self._unwritten.pop(number, None) is None:
                 self._forgotten.append(number)
 
-    def latest(self, job: int | str | None = None, most: int = EVENTS_KEPT, after: int = 0) -> list[Event]:
-        """Return the newest `most` events with a number above `after` that concern a job, oldest first."""
+    def latest(
+        self,
+        job: int | str | None = None,
+        most: int = EVENTS_KEPT,
+        after: int = 0,
+        selection: Selection = ALL_EVENTS,
+    ) -> list[Event]:
+        """Return the newest `most` selected events with a number above `after` that concern a job, oldest first."""
         found: list[Event] = []
         for event in reversed(self._events.values()):
             if event.number <= after or len(found) >= most:
                 break
-            if event.concerns(job):
+            if event.concerns(job) and selection.has(event):
                 found.append(event)
         return found[::-1]
 
@@ -206,9 +254,14 @@ class EventLog:
         return found
 
     async def read(
-        self, job: int | str | None = None, after: int = 0, latest: int = 0, follow: bool = False
+        self,
+        job: int | str | None = None,
+        after: int = 0,
+        latest: int = 0,
+        follow: bool = False,
+        selection: Selection = ALL_EVENTS,
     ) -> AsyncIterator[Event]:
-        """Yield the kept events that concern a job, and with `follow` each new one until cancelled.
+        """Yield the kept events that are selected and concern a job, and with `follow` each new one until cancelled.
 
         It yields only those with a number above `after`, and only the `latest` of these unless that is 0. A reader that
         is too slow misses events that are deleted before it reads them.
@@ -220,7 +273,7 @@ class EventLog:
             most = latest or EVENTS_KEPT
             while True:
                 newest = self._next - 1
-                for event in self.latest(job, most, seen):
+                for event in self.latest(job, most, seen, selection):
                     yield event
                 seen, most = max(seen, newest), EVENTS_KEPT
                 if not follow:

@@ -15,6 +15,7 @@ from soft_switch import SwitchProcess, running_switch
 from switchml.common.counter_table import PATH, PROCESS
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
+from switchml.controller.errors import InvalidRequest
 from switchml.controller.northbound.profiles import ANSWER_SECONDS
 from switchml.controller.proto import switchml_pb2 as pb
 
@@ -159,6 +160,11 @@ def test_what_happens_is_in_the_event_log(tmp_path: Path) -> None:
         assert "a live job has the name 'e'" in by_kind["job-refused"].detail
         assert (by_kind["job-failed"].detail, by_kind["job-failed"].level) == ("rank 0 exited with status 3", "error")
         assert [event.kind for event in client.read_events("e", latest=2)] == ["rank-exited", "job-failed"]
+        since = by_kind["rank-attached"].time
+        selected = client.read_events(since=since, kinds=["job-refused", "job-failed", "job-started"], level="error")
+        assert [event.kind for event in selected] == ["job-failed"]
+        with pytest.raises(InvalidRequest, match="events have no kind job-lost"):
+            list(client.read_events(kinds=["job-lost"]))
 
         follower = client.read_events(after=before[-1].number, follow=True, timeout=20)
         client.set_loss(ports=[1], ingress=0)

@@ -33,6 +33,11 @@ def test_jobs_and_events_are_read_also_while_a_controller_has_the_store(tmp_path
         assert (found.name, found.state, found.ranks[0].agent) == ("second", pb.JOB_STATE_PENDING, "a1")
         assert [event.job_name for event in archive.read_events(latest=1)] == ["second"]
         assert [event.job_name for event in archive.read_events("first")] == ["first"]
+        assert [event.job_name for event in archive.read_events(kinds=["job-started"], level="info")] == [
+            "first",
+            "second",
+        ]
+        assert list(archive.read_events("first", level="error")) == []
         for ask in (archive.get_job, archive.read_events):
             with pytest.raises(JobNotFound, match="no job has the name 'third'"):
                 ask("third")

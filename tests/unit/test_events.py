@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from switchml.controller.errors import StoreError
+from switchml.controller.errors import InvalidRequest, StoreError
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
-from switchml.controller.store.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
+from switchml.controller.store.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog, Selection
 
 
 def job(name: str, job_id: int) -> Job:
@@ -125,6 +125,33 @@ def test_what_is_asked_for() -> None:
     assert numbers(log.latest("even", 2)) == [7, 9]
     assert numbers(log.latest(3)) == [4]
     assert numbers(log.latest(after=8)) == [9, 10]
+
+
+def test_events_are_selected_by_time_kind_level_and_switch() -> None:
+    now = 0.0
+    log = EventLog((), lambda *_: None, lambda: now)
+    for moment, kind, switch in (
+        (10, EventKind.SWITCH_LOST, "s1"),
+        (20, EventKind.AGENT_LOST, ""),
+        (30, EventKind.JOB_READY, "s1 and s10"),
+        (40, EventKind.JOB_FAILED, "s10"),
+    ):
+        now = moment
+        log.record(kind, switch=switch)
+    times = lambda **asked: [event.time for event in log.latest(selection=Selection(**asked))]  # noqa: E731
+    assert times() == [10, 20, 30, 40]
+    assert times(since=20) == [20, 30, 40]
+    assert times(kinds=frozenset({"job-ready", "job-failed"})) == [30, 40]
+    assert times(level="warning") == [10, 20, 40]
+    assert times(switch="s1") == [10, 30]
+    assert times(switch="s10", level="error", since=40) == [40]
+    assert [event.time for event in log.latest(most=1, selection=Selection(level="warning"))] == [40]
+    for wrong, words in (
+        ({"kinds": frozenset({"job-lost"})}, "the kinds are access-refused,"),
+        ({"level": "bad"}, "info, "),
+    ):
+        with pytest.raises(InvalidRequest, match=words):
+            Selection(**wrong)
 
 
 def test_recent_events_of_one_kind() -> None:
