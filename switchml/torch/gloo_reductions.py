@@ -85,11 +85,6 @@ class GlooReduction:
         options.timeout = timeout
         return gloo.allreduce([self.buffer], options)
 
-    @property
-    def in_place(self) -> bool:
-        """True if Gloo leaves the result in the caller's tensor, so that `finish` has nothing to do."""
-        return self.buffer is self._target and not self._average_of
-
     def empty_result(self, shape: torch.Size) -> Tensor:
         """Return a buffer for the result of a tensor of `shape`."""
         return torch.empty((*shape, 2) if self._in_two_parts else shape, dtype=self.buffer.dtype)

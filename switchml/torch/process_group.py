@@ -34,6 +34,7 @@ from switchml.torch.collectives import (
     Reduce,
     ReduceScatter,
 )
+from switchml.torch.disagreement import other_calls
 from switchml.torch.errors import SwitchMLBackendError, forked_error
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
@@ -324,8 +325,6 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
         self._enter_gloo()
         works = [start(part) for part in parts]
-        if keeps and len(works) == 1 and parts[0].in_place and operands[0].in_place:
-            return works[0]
 
         def finish() -> list[Any]:
             if not keeps:
@@ -334,7 +333,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 part.finish()
             return _delivered(operands)
 
-        return completed_after(works, name, tensors, finish)
+        return completed_after(works, name, tensors, finish, self._other_calls(f"{name} ({reduction.name})"))
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
@@ -436,7 +435,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             parts[0].finish(result, taken.target)
             return _delivered([taken])
 
-        return completed_after([work], name, [output], finish)
+        return completed_after([work], name, [output], finish, self._other_calls(f"{name} ({reduction.name})"))
 
     # ---- broadcast and barrier -------------------------------------------------------------------------------------
 
@@ -647,7 +646,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             tensor.dtype for tensor in tensors
         ]:
             return work
-        return completed_after([work], name, tensors, lambda: _delivered(results))
+        return completed_after([work], name, tensors, lambda: _delivered(results), self._other_calls(name))
+
+    def _other_calls(self, call: str) -> Callable[[], str]:
+        """Return a function that returns a sentence if other ranks are out of time in other calls than this one."""
+        group = self._group
+        return partial(other_calls, group.store, group.rank, group.size, f"{call} over Gloo")
 
     def _taken(self, tensors: Sequence[Tensor], written: bool = True) -> list[Operand]:
         """Return operands that hold the elements of the caller's tensors."""

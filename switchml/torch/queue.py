@@ -40,10 +40,12 @@ from switchml.errors import (
     SwitchMLError,
     UnsupportedTensor,
     WorkerLost,
+    with_remark,
 )
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import GRACE_SECONDS, Deadline, look_at
+from switchml.torch.disagreement import other_calls
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.exact_network import ExactNetwork, Job
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, RanksDisagree, join
@@ -181,8 +183,9 @@ class NetworkQueue:
         try:
             non_finite = _all_ended(collective)
         except SwitchMLError as error:
+            cause = self._explained(error, collective)
             with self._state:
-                failure = self._destroyed() if self._closed else self._as_backend_error(error)
+                failure = self._destroyed() if self._closed else self._as_backend_error(cause)
                 self._fail_all(failure, collective)
         except BaseException:  # of a signal handler: another thread waits in its place
             with self._state:
@@ -535,6 +538,14 @@ class NetworkQueue:
         reported.wait(_REPORT_SECONDS)
         return comm.failure or error
 
+    def _explained(self, error: SwitchMLError, collective: Collective) -> SwitchMLError:
+        """Return the error of a collective; if it is out of time, with the calls of other ranks if they differ."""
+        if not isinstance(error, CollectiveTimeout):
+            return error
+        group = self._group
+        remark = other_calls(group.store, group.rank, group.size, f"{collective.name} in the network")
+        return with_remark(error, remark) if remark else error
+
     def _destroyed(self) -> SwitchMLBackendError:
         return SwitchMLBackendError(
             f"switchml: {self._group} was destroyed before this collective had ended", reason="CommunicatorClosed"
@@ -553,7 +564,9 @@ class NetworkQueue:
 
     def _deal_with(self, error: SwitchMLError) -> None:
         """Handle a failure of the network: continue over Gloo, or fail."""
-        failure: BaseException = error
+        with self._state:
+            first = self._in_flight[0] if self._in_flight else None
+        failure: BaseException = error if first is None else self._explained(error, first)
         not_network = isinstance(error, (CollectiveMismatch, CollectiveTimeout, RankClosed)) or (
             isinstance(error, JobEnded) and not error.failed
         )

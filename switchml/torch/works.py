@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.futures import Future
 
 from switchml.torch.callbacks import run_callback
-from switchml.torch.errors import forked_error
+from switchml.torch.errors import SwitchMLBackendError, forked_error
 from switchml.torch.tracing import never_compiled
 
 __all__ = ["CompletedLater", "completed_after"]
 
 _NO_TIMEOUT: Final = timedelta(0)
+_OUT_OF_TIME: Final = "Timed out"  # in Gloo's message
 
 
 @never_compiled
@@ -128,7 +129,11 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
 
 
 def completed_after(
-    works: Sequence[Any], name: str, tensors: Sequence[Tensor], finish: Callable[[], Sequence[Any]] = tuple
+    works: Sequence[Any],
+    name: str,
+    tensors: Sequence[Tensor],
+    finish: Callable[[], Sequence[Any]] = tuple,
+    others: Callable[[], str] = str,
 ) -> CompletedLater:
     """Return the handle of a collective that ends when `works` have ended and `finish` has done its last step.
 
@@ -138,6 +143,7 @@ def completed_after(
         tensors: its results.
         finish: writes the results to `tensors`, and returns CUDA events of copies that are still under way. A thread of
             Gloo calls it, or this thread if the works have ended already.
+        others: returns a sentence about the calls of other ranks, if they differ; called if Gloo is out of time.
 
     """
     later = CompletedLater(name, tensors)
@@ -148,7 +154,9 @@ def completed_after(
                 wait()
                 delivered = finish()
         except Exception as error:
-            later.complete(error)
+            remark = others() if _OUT_OF_TIME in str(error) else ""
+            reason = "CollectiveMismatch"
+            later.complete(SwitchMLBackendError(f"switchml: {error}. {remark}", reason=reason) if remark else error)
         else:
             later.complete(None, delivered)
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch_harness import HOST, Ranks
 
 import switchml.torch
+from switchml.torch import deadlines, disagreement, queue
 from switchml.torch.process_group import SwitchMLProcessGroup
 
 TIMEOUT = timedelta(seconds=2)
@@ -122,3 +123,35 @@ def test_a_stopped_rank_that_holds_the_store_does_not_hold_up_the_others(
     ranks: Ranks, environment: dict[str, str], message: str
 ) -> None:
     ranks.run(2, stopped, message, environment=environment)
+
+
+def different_paths(rank: int, asynchronous: bool, operation: str) -> str:
+    """Let rank 0 ask for a maximum, which goes over Gloo, and rank 1 for a sum; return this rank's error."""
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(disagreement, "_WAIT_SECONDS", 60.0)  # a busy machine may hold up one of them
+    monkeypatch.setattr(deadlines, "GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(queue, "GRACE_SECONDS", 60.0)
+    group, op = dist.group.WORLD, dist.ReduceOp.SUM if rank else dist.ReduceOp.MAX
+    calls: dict[str, Callable[[], dist.Work]] = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(64), op, async_op=True),
+        "reduce_scatter_single": lambda: dist.reduce_scatter_single(torch.ones(64), torch.ones(128), op, async_op=True),
+    }
+    dist.barrier()
+    group.set_timeout(TIMEOUT)
+    work = calls[operation]()
+    with pytest.raises(RuntimeError) as raised:
+        work.get_future().wait() if asynchronous else work.wait()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("environment", FALLBACKS[:2], ids=["none", "gloo"])
+@pytest.mark.parametrize(
+    ("asynchronous", "operation"), [(False, "all_reduce"), (True, "all_reduce"), (False, "reduce_scatter_single")]
+)
+def test_calls_on_different_paths_are_named_when_their_time_is_over(
+    ranks: Ranks, environment: dict[str, str], asynchronous: bool, operation: str
+) -> None:
+    for message in ranks.run(2, different_paths, asynchronous, operation, environment=environment):
+        assert "The ranks call differently: rank 0: " in message
+        assert f"{operation} (max) over Gloo; rank 1: {operation}" in message
+        assert "(sum) in the network" in message
