@@ -50,6 +50,11 @@ def start(ctl: Ctl, policy: str, *worker: str) -> tuple[dict[str, Any], Path]:
     return job, Path(job["run_dir"]) / "launcher.log"
 
 
+def text_of(file: Path) -> str:
+    """Return what a process that has been started, or will be soon, has written."""
+    return file.read_text() if file.exists() else ""
+
+
 def rank_processes(launcher: int) -> list[int]:
     """Return the processes of the ranks, in their order."""
     return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
@@ -60,28 +65,28 @@ def test_a_rank_that_ends_meanwhile_does_not_end_the_others(ctl: Ctl, controller
     enough = ctl.run_dir / "enough"
     job, log = start(ctl, policy, *ctl.worker("until_told", str(enough)))
     outputs = [Path(job["run_dir"]) / f"rank-{rank}.log" for rank in range(3)]
-    wait_until(lambda: "sum of 3" in outputs[1].read_text(), "the ranks make sums")
+    wait_until(lambda: "sum of 3" in text_of(outputs[1]), "the ranks make sums")
     waiting = ctl.start("job", "wait", job["name"], "--json")
     watching = ctl.start("job", "watch", job["name"])
     assert watching.stdout is not None
     assert "RUNNING" in watching.stdout.readline()
     controller.kill()
     os.kill(rank_processes(job["pid"])[1], signal.SIGKILL)
-    wait_until(lambda: "rank 1 has ended with status 137" in log.read_text(), "the launcher notices")
-    wait_until(lambda: "asking again" in log.read_text(), "the launcher asks in vain")
+    wait_until(lambda: "rank 1 has ended with status 137" in text_of(log), "the launcher notices")
+    wait_until(lambda: "asking again" in text_of(log), "the launcher asks in vain")
     controller.start_again()
     others, size = ([0, 2], 2) if policy == "shrink" else ([0, 1, 2], 3)
-    wait_until(lambda: f"goes on as one of {size}" in outputs[0].read_text(), "the others go on", 60)
-    wait_until(lambda: outputs[others[-1]].read_text().endswith(f"sum of {size}\n"), "they make sums", 60)
+    wait_until(lambda: f"goes on as one of {size}" in text_of(outputs[0]), "the others go on", 60)
+    wait_until(lambda: text_of(outputs[others[-1]]).endswith(f"sum of {size}\n"), "they make sums", 60)
     enough.touch()
     stdout, stderr = waiting.communicate(timeout=60)
-    assert json.loads(stdout)["state"] == "COMPLETED", log.read_text() + stderr
+    assert json.loads(stdout)["state"] == "COMPLETED", text_of(log) + stderr
     assert waiting.returncode == 0
     assert "COMPLETED" in watching.communicate(timeout=30)[0]
     wait_until(lambda: not runs(job["pid"]), "the launcher ends")
     for rank in others:
-        assert outputs[rank].read_text().endswith("told\n")
-    assert "cannot" not in log.read_text()
+        assert text_of(outputs[rank]).endswith("told\n")
+    assert "cannot" not in text_of(log)
 
 
 def test_a_job_in_the_background_is_stopped_after_it(ctl: Ctl, controller: Controller) -> None:
@@ -90,9 +95,9 @@ def test_a_job_in_the_background_is_stopped_after_it(ctl: Ctl, controller: Contr
     assert following.stdout is not None
     following.stdout.readline()
     controller.kill()
-    wait_until(lambda: "asking again" in log.read_text(), "the launcher asks in vain")
+    wait_until(lambda: "asking again" in text_of(log), "the launcher asks in vain")
     controller.start_again()
-    wait_until(lambda: "answers again" in log.read_text(), "the launcher has an answer")
+    wait_until(lambda: "answers again" in text_of(log), "the launcher has an answer")
     ctl.run("--controller", controller.address, "job", "stop", job["name"])
     wait_until(lambda: not runs(job["pid"]), "the launcher has ended its ranks")
     for line in following.stdout:
