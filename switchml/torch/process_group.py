@@ -48,6 +48,7 @@ from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
 from switchml.torch.wire import LaneArguments
 from switchml.torch.works import completed_after
+from switchml.torch.wrapped_tensors import on_plain_tensors
 
 __all__ = ["SwitchMLProcessGroup"]
 
@@ -218,11 +219,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # ---- reductions ------------------------------------------------------------------------------------------------
 
+    @on_plain_tensors
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None) -> Any:
         """Reduce one tensor on all ranks; `tensors` is the tensor, or a list of only that tensor."""
         [tensor] = _one(tensors, "all_reduce")
         return self._all_reduce("all_reduce", [tensor], opts, op, timeout)
 
+    @on_plain_tensors
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
         """Reduce several tensors on all ranks, submitted back to back; return one work for all."""
         return self._all_reduce("all_reduce_coalesced", list(tensors), opts, None, None)
@@ -259,6 +262,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         ]
         return works[0] if len(works) == 1 else completed_after(works, "all_reduce_coalesced", tensors)
 
+    @on_plain_tensors
     def all_reduce_in_lanes(self, tensor: Tensor, op: str, lanes: LaneArguments, sparse: Sparse = False) -> Any:
         """Reduce `tensor` with `op`, "sum" or "avg", in these lanes instead of those of the group's options.
 
@@ -275,6 +279,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             LaneReduce(tensor, reduction, self.size(), fallback, self._options, timeout, lanes, sparse), None
         )
 
+    @on_plain_tensors
     def reduce_scatter_in_lanes(self, output: Tensor, input: Tensor, op: str, lanes: LaneArguments) -> Any:  # noqa: A002
         """Reduce `input`, as `all_reduce_in_lanes` does; rank r gets the r-th of its equal parts."""
         reduction, timeout = reduction_of(op), self._timeout(None, None)
@@ -291,6 +296,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         ranks, fallback = Ranks(self.rank(), self.size()), self._queue.fallback
         return self._submit(LaneScatter(output, input, reduction, ranks, fallback, self._options, timeout, lanes), None)
 
+    @on_plain_tensors
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int | None = None
     ) -> Any:
@@ -335,6 +341,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         return completed_after(works, name, tensors, finish, self._other_calls(f"{name} ({reduction.name})"))
 
+    @on_plain_tensors
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
     ) -> Any:
@@ -360,6 +367,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             lambda result, given, options: self._gloo.reduce_scatter([result], [given], options),
         )
 
+    @on_plain_tensors
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Reduce `input`; rank r gets the r-th of its equal parts."""
         reduction = self._reduction(opts, None)
@@ -375,6 +383,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
         )
 
+    @on_plain_tensors
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
@@ -439,6 +448,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # ---- broadcast and barrier -------------------------------------------------------------------------------------
 
+    @on_plain_tensors
     def broadcast(
         self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
     ) -> Any:
@@ -464,6 +474,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # ---- all-gather ------------------------------------------------------------------------------------------------
 
+    @on_plain_tensors
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of each rank on all ranks."""
         outputs, inputs = ([outputs], [inputs]) if isinstance(inputs, Tensor) else (outputs, inputs)
@@ -474,6 +485,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             "all_gather", outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options)
         )
 
+    @on_plain_tensors
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `allgather` for several tensors; `outputs` has a list of such tensors for each rank."""
         by_tensor = [list(of_ranks) for of_ranks in zip(*outputs, strict=False)]
@@ -485,6 +497,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             name, outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options)
         )
 
+    @on_plain_tensors
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Gather a tensor of each rank into consecutive parts of `output`."""
         name = "all_gather_single"
@@ -495,6 +508,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             name, [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
         )
 
+    @on_plain_tensors
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `all_gather_single` for several tensors; return one work for all."""
         name = "all_gather_single_coalesced"
@@ -543,6 +557,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # ---- operations over Gloo --------------------------------------------------------------------------------------
 
+    @on_plain_tensors
     def gather(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
     ) -> Any:
@@ -553,6 +568,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         options.rootRank = root
         return self._over_gloo("gather", outputs, inputs, lambda out, given: self._gloo.gather(out, given, options))
 
+    @on_plain_tensors
     def scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
     ) -> Any:
@@ -563,6 +579,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         options.rootRank = root
         return self._over_gloo("scatter", outputs, inputs, lambda out, given: self._gloo.scatter(out, given, options))
 
+    @on_plain_tensors
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Send a tensor to each rank, and receive one from each."""
         options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
@@ -585,6 +602,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._over_gloo("all_to_all", outputs, inputs, call)
 
+    @on_plain_tensors
     def all_to_all_single(
         self,
         output: Tensor,
@@ -603,14 +621,17 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             lambda out, given: self._gloo.alltoall_base(out[0], given[0], output_splits, input_splits, options),
         )
 
+    @on_plain_tensors
     def send(self, tensors: Sequence[Tensor], destination: int, tag: int) -> Any:
         """Send a tensor to one rank."""
         return self._over_gloo("send", [], tensors, lambda _, given: self._gloo.send(given, destination, tag))
 
+    @on_plain_tensors
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int) -> Any:
         """Receive a tensor from one rank."""
         return self._over_gloo("recv", tensors, [], lambda out, _: self._gloo.recv(out, source, tag))
 
+    @on_plain_tensors
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Any:
         """Receive a tensor from any rank; the work's `_source_rank` returns which one."""
         return self._over_gloo("recv_anysource", tensors, [], lambda out, _: self._gloo.recv_anysource(out, tag))
