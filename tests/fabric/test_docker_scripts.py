@@ -177,8 +177,10 @@ def test_the_soft_fabric_runs_the_demo(enter: list[str], containers: Containers,
     training = containers.training()
     assert training["workers"] == AGENTS
     assert len(set(training["parameters_sha256"])) == 1
-    listed = containers.run([*enter, str(SCRIPTS / "switchml-ctl"), "job", "list", "--all", "--json"], controller)
-    [job] = json.loads(listed)["jobs"]
+    ctl = str(SCRIPTS / "switchml-ctl")
+    listed = containers.run([*enter, ctl, "job", "list", "--all", "--json"], controller)
+    [ended] = json.loads(listed)["jobs"]
+    job = json.loads(containers.run([*enter, ctl, "job", "show", ended["name"], "--json"], controller))
     assert job["state"] == "COMPLETED"
     assert len({rank["agent"] for rank in job["ranks"]}) == AGENTS
 

@@ -201,7 +201,8 @@ def test_a_rank_attaches_again(ctl: Ctl) -> None:
         (2, 3, 20),
         (1, 3, 20),
     ]
-    [job] = ctl.json("job", "list", "--all")["jobs"]
+    [ended] = ctl.json("job", "list", "--all")["jobs"]
+    job = ctl.json("job", "show", ended["name"])
     assert (job["state"], job["generation"], job["changes"][0]["joined"]) == ("COMPLETED", 1, [1])
 
 
