@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from switchml.communicator import Communicator
 from switchml.lanes import lanes_for
+from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import encode
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
@@ -60,7 +62,7 @@ def reduced(reduction: str, kinds: list[tuple[int, Tensor]]) -> Tensor:
 
     def run(thread: int) -> None:
         encoding = encode(tensors[thread], Reduction(reduction), adder.ranks, Options())
-        encoding.start(cast("Communicator", OneOf(adder, thread)), DEADLINE)
+        encoding.start(cast("Communicator", OneOf(adder, thread)), Deadline.after(timedelta(seconds=DEADLINE)))
         encoding.finish()
 
     threads = [threading.Thread(target=run, args=(thread,), daemon=True) for thread in range(len(kinds))]
