@@ -17,6 +17,7 @@ from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
+from switchml.launch.fabric_state import PORT_KEEPER
 from switchml.launch.settings import FabricOptions
 
 __all__ = ["Options", "Sample", "run"]
@@ -104,7 +105,7 @@ class _Measured:
     """A fabric whose jobs are timed."""
 
     def __init__(self, system: SwitchML, client: ControllerClient) -> None:
-        self._processes = system.fabric.processes
+        self._processes = [process for process in system.fabric.processes if process.name != PORT_KEEPER]
         self._store = system.fabric.run_directory.path
         self._client = client
 

@@ -24,7 +24,7 @@ from switchml.benchmarks.workers.counters import take_share
 from switchml.common.processes import ProcessRecord
 from switchml.controller.client import ControllerClient
 from switchml.launch import fabric
-from switchml.launch.fabric_state import Fabric
+from switchml.launch.fabric_state import PORT_KEEPER, Fabric
 from switchml.launch.job_start import attach_environment
 from switchml.launch.launcher import reserved_port
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
@@ -103,8 +103,9 @@ class SwitchML:
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
-        """The switch and the agents, which move packets. The controller takes no part in a call."""
-        return tuple(process for process in self.fabric.processes if process.name != "controller")
+        """The switch and the agents, which move packets. The other processes take no part in a call."""
+        others = ("controller", PORT_KEEPER)
+        return tuple(process for process in self.fabric.processes if process.name not in others)
 
     def client(self) -> ControllerClient:
         """A client of the fabric's controller."""

@@ -148,6 +148,7 @@ class StartingProcess:
         log: Path,
         ready_file: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         """Start `command` in a new session, with its output in `log`. Raises StartError."""
         self.name = name
@@ -163,7 +164,7 @@ class StartingProcess:
             with log.open("wb") as output:
                 self._child = subprocess.Popen(
                     [*command, *options],
-                    stdin=subprocess.DEVNULL,
+                    stdin=stdin,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

@@ -4,6 +4,9 @@ import dataclasses
 import json
 import secrets
 import shutil
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +19,8 @@ from switchml.common.switch_trees import MAX_TREE_LEVELS, SwitchTrees
 from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.launch.fabric_state import CONTROLLER, Fabric
+from switchml.launch import port_keeper
+from switchml.launch.fabric_state import CONTROLLER, PORT_KEEPER, Fabric
 from switchml.launch.layouts import CONTROL_SOCKETS, LayoutMaker, layout_of, resolve
 from switchml.launch.orphans import mark, orphans
 from switchml.launch.run_directory import RunDirectory
@@ -51,6 +55,7 @@ STORE: Final = "controller.sqlite"
 """The controller's store in the run directory, which outlives the fabric."""
 
 _STEPS_BESIDES: Final = 3  # the network, the controller, and its connections to the switches
+_PORTS_SOCKET: Final = "ports.sock"
 
 Reporter = Callable[[str], None]
 """Called with one line at a time about the progress, for people who wait."""
@@ -112,19 +117,29 @@ def launch(
             endpoints[child.name] = ready["metrics"]
         return ready
 
-    def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
+    ports = socket_directory / _PORTS_SOCKET
+
+    def begin(
+        name: str, command: list[str], *, has_ready_file: bool = True, stdin: int = subprocess.DEVNULL
+    ) -> StartingProcess:
         nonlocal fabric
         ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
         if has_ready_file:  # a SwitchML program
             command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
-        environment = mark(name, run_directory.path)
-        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment)
+        environment = mark(name, run_directory.path) | {"NOTIFY_SOCKET": str(ports)}
+        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment, stdin)
         fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
         fabric.save()  # at once: if this process is killed, the next starter finds what to end
         return child
 
     try:
         fabric.save()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messages:
+            ports.unlink(missing_ok=True)
+            messages.bind(str(ports))
+            ports.chmod(0o600)
+            keeper = [sys.executable, "-I", "-S", port_keeper.__file__]
+            begin(PORT_KEEPER, keeper, has_ready_file=False, stdin=messages.fileno())
         layout.prepare()
         progress.did()
         started = [
@@ -145,10 +160,10 @@ def launch(
         fabric = dataclasses.replace(fabric, controller=controller)
         children = []
         for host in places:
-            socket = str(socket_directory / f"{host.name}.sock")
-            arguments = ["--controller", fabric.controller, "--name", host.name, "--socket", socket]
+            agent_socket = str(socket_directory / f"{host.name}.sock")
+            arguments = ["--controller", fabric.controller, "--name", host.name, "--socket", agent_socket]
             children.append(begin(host.name, [*host.command, *arguments, *metrics]))
-            agent = {"name": host.name, "socket": socket, **host.description}
+            agent = {"name": host.name, "socket": agent_socket, **host.description}
             fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
         for child in children:
             wait_ready(child)
@@ -259,12 +274,8 @@ def end_processes(fabric: Fabric) -> list[str]:
     directory = fabric.run_directory
     if fabric.topology is not None:
         Namespaces(directory.path).remove()
-    for name in CONTROL_SOCKETS:
-        (fabric.socket_directory / name).unlink(missing_ok=True)
-    for agent in fabric.agents:
-        Path(agent["socket"]).unlink(missing_ok=True)
-    for process in fabric.processes:
-        (directory.path / f"{process.name}.ready").unlink(missing_ok=True)
+    for path in (*fabric.socket_directory.glob("*.sock"), *directory.path.glob("*.ready")):
+        path.unlink(missing_ok=True)  # a process that was killed leaves them
     if fabric.socket_directory != directory.path:
         shutil.rmtree(fabric.socket_directory, ignore_errors=True)
     for name in (PROMETHEUS_TARGETS, METRICS_TOKEN):

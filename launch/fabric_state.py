@@ -9,10 +9,12 @@ from switchml.common.processes import ProcessRecord, boot_id
 from switchml.launch.run_directory import WITHOUT_STATE, RunDirectory
 from switchml.launch.settings import FabricOptions
 
-__all__ = ["CONTROLLER", "Fabric", "FabricStatus", "inspect"]
+__all__ = ["CONTROLLER", "PORT_KEEPER", "Fabric", "FabricStatus", "inspect"]
 
 CONTROLLER = "controller"
 """The name of the controller among a fabric's processes."""
+PORT_KEEPER: Final = "ports"
+"""The name of the process that keeps the UDP ports of the others (port_keeper.py). It starts first and ends last."""
 
 _HIGHEST_PID: Final = 2**22
 _SHAPE: Final = {

@@ -1,42 +1,25 @@
 #include "host_agent/native/frame_link.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
-#include <random>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "native/net/held_ports.h"
 #include "native/wire/udp_frame.h"
 
 namespace switchml::agent {
-namespace {
-
-constexpr uint16_t kFirstEphemeral = 49152;  // RFC 6335, section 6
-constexpr uint32_t kEphemeralPorts = 65536 - kFirstEphemeral;
-constexpr size_t kNoBuffer = 1;  // the socket that holds a port is never read
-
-std::string dotted_quad(uint32_t address) {
-  std::string text = std::to_string(address >> 24U);
-  for (const unsigned shift : {16U, 8U, 0U}) text += "." + std::to_string(address >> shift & 0xFFU);
-  return text;
-}
-
-uint16_t any_ephemeral_port() {
-  std::random_device random;
-  return static_cast<uint16_t>(kFirstEphemeral + random() % kEphemeralPorts);
-}
-
-}  // namespace
-
 class FrameLink::JobLink : public JobTransport {
  public:
   JobLink(FrameLink* link, const RankAssignment& assignment, uint16_t udp_port) : link_(link) {
     addresses_.eth_src = link->device_->mac();
     addresses_.ipv4_src = link->options_.address;
     addresses_.traffic_class = wire::ipv4::traffic_class_of(assignment.dscp);
-    addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
+    if (udp_port == 0) {
+      // Other programs that use the kernel's UDP cannot have the port, whether or not the kernel has the address.
+      guard_ = net::HeldPorts::of_process().hold(assignment.address, 0);
+      udp_port = guard_->port();
+    }
+    addresses_.udp_src = udp_port;
     link->listen_at(addresses_.udp_src, this);
     for (const sockaddr_in& endpoint : switch_endpoints(assignment)) {
       resolve(endpoint);  // so that it is known when the first packet is sent
@@ -73,12 +56,10 @@ class FrameLink::JobLink : public JobTransport {
 
   void deliver(const net::Datagram& datagram) { inbox_.push_back(datagram); }
   void forget() { inbox_.clear(); }
-  // Keeps the port reserved in the kernel.
-  void hold(net::UdpSocket socket) { holder_ = std::move(socket); }
 
  private:
   FrameLink* link_;
-  std::optional<net::UdpSocket> holder_;
+  std::shared_ptr<const net::UdpSocket> guard_;
   wire::FrameAddresses addresses_;
   std::vector<net::Datagram> inbox_;
   std::vector<net::Datagram> taken_;
@@ -115,11 +96,7 @@ std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<net
 
 FrameLink::FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOptions& options,
                      std::shared_ptr<ArpCache> arp_cache)
-    : device_(std::move(device)),
-      options_(options),
-      schedule_(options.busy),
-      arp_cache_(std::move(arp_cache)),
-      next_port_(any_ephemeral_port()) {}
+    : device_(std::move(device)), options_(options), schedule_(options.busy), arp_cache_(std::move(arp_cache)) {}
 
 FrameLink::~FrameLink() = default;
 
@@ -134,23 +111,6 @@ std::unique_ptr<JobTransport> FrameLink::open(const RankAssignment& assignment, 
   auto job = std::make_unique<JobLink>(this, assignment, *udp_port);
   *udp_port = job->udp_port();
   return job;
-}
-
-uint16_t FrameLink::reserve_port(JobLink* job) {
-  uint16_t port = 0;
-  try {
-    net::UdpSocket socket(dotted_quad(options_.address), 0, kNoBuffer);
-    port = socket.port();
-    job->hold(std::move(socket));
-  } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRNOTAVAIL) throw;  // EADDRNOTAVAIL: the kernel does not have the address
-    for (uint32_t tried = 0; port == 0 && tried < kEphemeralPorts; ++tried) {
-      if (jobs_.count(next_port_) == 0) port = next_port_;
-      next_port_ = next_port_ == UINT16_MAX ? kFirstEphemeral : static_cast<uint16_t>(next_port_ + 1);
-    }
-  }
-  if (port == 0) throw std::system_error(EADDRINUSE, std::generic_category(), "no UDP port is left");
-  return port;
 }
 
 void FrameLink::listen_at(uint16_t port, JobLink* job) {

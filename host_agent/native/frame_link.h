@@ -74,8 +74,6 @@ class FrameLink {
   class JobLink;
 
   void take_frame(const net::Datagram& frame, Clock::time_point now);
-  // Returns a port that no other program of this host uses on the device's address, if the kernel has that address.
-  uint16_t reserve_port(JobLink* job);
   void listen_at(uint16_t port, JobLink* job);
 
   std::unique_ptr<net::FrameDevice> device_;
@@ -83,7 +81,6 @@ class FrameLink {
   runtime::PollSchedule schedule_;
   std::shared_ptr<ArpCache> arp_cache_;
   std::map<uint16_t, JobLink*> jobs_;  // by UDP port
-  uint16_t next_port_;
   std::array<net::Datagram, net::FrameDevice::kBurst> frames_{};
   counters::Link counters_;
 };

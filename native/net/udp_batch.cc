@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "native/net/held_ports.h"
 #include "native/wire/slot_blocks.h"
 
 namespace switchml::net {
@@ -101,6 +102,18 @@ UdpSocket::UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes)
   set_buffers(buffer_bytes);
 }
 
+UdpSocket::UdpSocket(int fd) : fd_(fd) {
+  sockaddr_in local{};
+  socklen_t length = sizeof local;
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    const int error = errno;
+    close(fd_);
+    throw socket_error(error, "the address of a UDP socket is not known");
+  }
+  address_ = ntohl(local.sin_addr.s_addr);
+  port_ = ntohs(local.sin_port);
+}
+
 void UdpSocket::set_buffers(size_t buffer_bytes) {
   receive_buffer_ = set_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
   send_buffer_ = set_buffer(fd_, SO_SNDBUFFORCE, SO_SNDBUF, buffer_bytes);
@@ -151,47 +164,24 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
   return static_cast<size_t>(mtu) - kIpv4AndUdpHeaders;
 }
 
-namespace {
-
-// Returns a socket that has the port on every address of this machine, and receives nothing. Sockets of this user may
-// bind the port after it with SO_REUSEPORT. It fails if any user has bound the port before.
-std::unique_ptr<UdpSocket> bind_everywhere(const std::string& address, uint16_t port) {
-  std::unique_ptr<UdpSocket> guard;
-  try {
-    guard = std::make_unique<UdpSocket>("0.0.0.0", port, 0);
-  } catch (const std::system_error& error) {
-    const bool taken = error.code().value() == EADDRINUSE;
-    throw socket_error(error.code().value(),
-                       "cannot bind UDP " + address + ":" + std::to_string(port) +
-                           (taken ? ": the port must be free on all addresses of this machine" : ""));
-  }
-  std::array<sock_filter, 1> drop_all{{{BPF_RET | BPF_K, 0, 0, 0}}};
-  const sock_fprog filter{static_cast<unsigned short>(drop_all.size()), drop_all.data()};
-  const int on = 1;
-  if (setsockopt(guard->fd(), SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0 ||
-      setsockopt(guard->fd(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) {
-    throw socket_error(errno, "cannot keep UDP port " + std::to_string(guard->port()) + " from others");
-  }
-  return guard;
-}
-
-}  // namespace
-
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes,
                                         unsigned count) {
-  std::unique_ptr<UdpSocket> guard = bind_everywhere(address, port);
+  std::shared_ptr<const UdpSocket> guard = HeldPorts::of_process().hold(address, port);
   std::vector<UdpSocket> sockets;
   sockets.reserve(count);
   for (unsigned i = 0; i < count; ++i) {
     sockets.emplace_back(address, guard->port(), buffer_bytes, true);
   }
   sockets.front().keep(std::move(guard));
-  if (count > 1) {
+  // On every address, the socket that holds the port is the first of those that the kernel chooses from.
+  const unsigned first = sockets.front().address() == 0 ? 1 : 0;
+  if (count > 1 || first > 0) {
     // Takes the slot field of the header without its lowest bit, which is the half of the pool. Packets too short to
-    // have the field go to the first socket.
-    std::array<sock_filter, 4> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
+    // have the field go to number 0.
+    std::array<sock_filter, 5> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
                                         {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
                                         {BPF_ALU | BPF_MOD | BPF_K, 0, 0, count},
+                                        {BPF_ALU | BPF_ADD | BPF_K, 0, 0, first},
                                         {BPF_RET | BPF_A, 0, 0, 0}}};
     const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
     if (setsockopt(sockets.front().fd(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &attached, sizeof attached) != 0) {

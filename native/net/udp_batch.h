@@ -40,6 +40,8 @@ class UdpSocket {
 
   // Takes over a socket that is open already and bound to a multicast group and port.
   UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes);
+  // Takes over a socket that is open already and bound, as it is. Throws std::system_error.
+  explicit UdpSocket(int fd);
 
   int fd() const { return fd_; }
   uint32_t address() const { return address_; }  // host byte order; 0 when bound to every address
@@ -49,8 +51,8 @@ class UdpSocket {
   bool gro() const { return gro_; }                          // the kernel passes several datagrams in one buffer
   // Sets the DSCP and ECN bits of the IPv4 headers that it sends. Throws std::system_error.
   void set_traffic_class(uint8_t traffic_class);
-  // Keeps `guard` open as long as this socket.
-  void keep(std::unique_ptr<UdpSocket> guard) { guard_ = std::move(guard); }
+  // Keeps `guard` as long as this socket is open.
+  void keep(std::shared_ptr<const UdpSocket> guard) { guard_ = std::move(guard); }
 
   // Returns the number (modulo 2^32) of datagrams that the kernel dropped because the receive buffer was full; 0 if it
   // does not report it.
@@ -65,7 +67,7 @@ class UdpSocket {
   size_t receive_buffer_ = 0;
   size_t send_buffer_ = 0;
   bool gro_ = false;
-  std::unique_ptr<UdpSocket> guard_;
+  std::shared_ptr<const UdpSocket> guard_;
 };
 
 // Returns the size of the largest UDP payload that the path from `address` to `destination` takes without
@@ -77,9 +79,9 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
 // which socket gets it (part_of_slot() in slot_blocks.h). If the kernel has joined packets (GRO), the first one decides
 // for all of them, so a thread may also get packets of other threads.
 //
-// While the sockets are open, the port cannot be bound on any other address of this machine. Otherwise another user
-// could bind it there and send packets with `address` as the source (IP_PKTINFO), which no receiver could recognize as
-// forged. Throws as UdpSocket does, with EADDRINUSE if another program has the port on any address.
+// While the sockets are open, the port cannot be bound on any other address of this machine (HeldPorts). Otherwise
+// another user could bind it there and send packets with `address` as the source (IP_PKTINFO), which no receiver could
+// recognize as forged. Throws as UdpSocket does, with EADDRINUSE if another program has the port on any address.
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
 
 // Returns a socket that receives the packets to an IPv4 multicast group on the interface with address `interface`, if

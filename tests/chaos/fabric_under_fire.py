@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import with_held_ports
 from fabric_harness import Ctl, runs, wait_until
 
 from switchml.common.clock import TEST_VARIABLE
@@ -26,7 +27,7 @@ from switchml.controller.errors import ControllerError, StoreError
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from switchml.launch.fabric import stop
-from switchml.launch.fabric_state import Fabric, inspect
+from switchml.launch.fabric_state import PORT_KEEPER, Fabric, inspect
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
 
@@ -172,7 +173,7 @@ class FabricUnderFire:
         """Return a process of the fabric: by its name, the first `switch`, or any `agent`."""
         found = {process["name"]: process for process in self.ctl.processes()}
         if name == "switch":
-            return next(iter(found.values()))  # it is started first
+            return found[self.fabric().switches[0]["name"]]
         if name == "agent":
             return found[self.chance.choice([agent["name"] for agent in self.fabric().agents])]
         return found[name]
@@ -216,6 +217,9 @@ class FabricUnderFire:
         has_ready_file = "simple_switch_grpc" not in " ".join(command)
         ready_file = self.ctl.run_dir / f"{name}.ready" if has_ready_file else None
         log = self.ctl.run_dir / "logs" / f"{name}.log"
+        if "--udp-port" in command:
+            keeper = self.process(PORT_KEEPER)["pid"]
+            command = [sys.executable, with_held_ports.__file__, str(keeper), *command]
         child = StartingProcess(name, command, log, ready_file, self.ctl.environment)
         self.pids.add(child.record.pid)
         fabric = self.fabric()

@@ -37,7 +37,8 @@ def test_nothing_of_a_dead_fabric_is_left(fabric: Ctl) -> None:
     assert detail.get("groups", []) == []
     live = {process["pid"] for process in fabric.processes()}
     sockets = {path.name for path in Path(fabric.run_dir).iterdir() if path.is_socket()}
-    assert sockets == {"agent-0.sock", "agent-1.sock", "controller.sock", "p4runtime.sock", "switch.sock"}
+    of_switch = {"p4runtime.sock", "switch.sock"}
+    assert sockets == {"agent-0.sock", "agent-1.sock", "controller.sock", "ports.sock", *of_switch}
     for path in Path(fabric.run_dir).glob("*.ready"):
         assert json.loads(path.read_text())["pid"] in live
     fabric.run("job", "start", "--workers", "2", *fabric.worker("sums", "--sizes", "1000"))

@@ -17,7 +17,7 @@ from switchml.common.processes import ProcessRecord
 def test_up_status_down(ctl: Ctl) -> None:
     up = ctl.json("up", "--agents", "2", "--values", "64", "--slots", "1024")
     assert up["started"]
-    assert [process["name"] for process in up["processes"]] == ["switch-0", "controller", "agent-0", "agent-1"]
+    assert [process["name"] for process in up["processes"]] == ["ports", "switch-0", "controller", "agent-0", "agent-1"]
     assert all(runs(process["pid"]) for process in up["processes"])
     assert ctl.run_dir.stat().st_mode & 0o777 == 0o700
 
@@ -31,7 +31,7 @@ def test_up_status_down(ctl: Ctl) -> None:
     assert status["jobs"] == []
 
     down = ctl.json("down")
-    assert sorted(down["ended"]) == ["agent-0", "agent-1", "controller", "switch-0"]
+    assert sorted(down["ended"]) == ["agent-0", "agent-1", "controller", "ports", "switch-0"]
     assert not any(runs(process["pid"]) for process in up["processes"])
     assert not list(ctl.run_dir.glob("*.sock"))
     assert ctl.json("status", status=4)["state"] == "none"
@@ -39,7 +39,7 @@ def test_up_status_down(ctl: Ctl) -> None:
 
 def test_racks(ctl: Ctl) -> None:
     up = ctl.json("up", "--racks", "2", "--agents", "4", "--values", "64")
-    names = ["spine", "leaf1", "leaf2", "controller", *(f"agent-{number}" for number in range(4))]
+    names = ["ports", "spine", "leaf1", "leaf2", "controller", *(f"agent-{number}" for number in range(4))]
     assert [process["name"] for process in up["processes"]] == names
     script = "import numpy as np, switchml; c = switchml.connect(); x = np.full(6400, c.rank + 1, np.int32); "
     script += "c.all_reduce(x); c.close(); assert (x == 10).all()"
@@ -87,13 +87,75 @@ def test_another_user_can_command_nothing_of_a_fabric(fabric: Ctl) -> None:
     assert fabric.json("status")["controller"] == f"unix:{fabric.run_dir}/controller.sock"
 
     sockets = sorted(str(path) for path in fabric.run_dir.glob("*.sock"))
-    assert [Path(path).name for path in sockets] == ["agent-0.sock", "controller.sock", "p4runtime.sock", "switch.sock"]
+    names = ["agent-0.sock", "controller.sock", "p4runtime.sock", "ports.sock", "switch.sock"]
+    assert [Path(path).name for path in sockets] == names
     for directory in (fabric.run_dir, fabric.run_dir.parent):
         directory.chmod(0o755)
     command = [sys.executable, "-c", CONNECT_AS_NOBODY, *sockets]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd="/")
     fabric.run_dir.chmod(0o700)
     assert found.stdout.splitlines() == [f"{path} Permission denied" for path in sockets for _ in range(2)]
+
+
+# Becomes another user, and tries to bind these UDP ports in the ways that the kernel offers; prints those that worked.
+BIND_AS_NOBODY = """
+import os, socket, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+for port in sys.argv[1:]:
+    for address in ("127.0.0.1", "127.0.0.9", "0.0.0.0"):
+        for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief:
+                if option is not None:
+                    thief.setsockopt(socket.SOL_SOCKET, option, 1)
+                try:
+                    thief.bind((address, int(port)))
+                    print(address, port)
+                except OSError:
+                    pass
+"""
+
+
+def udp_ports_of(pid: int) -> set[str]:
+    """Return the UDP ports of a process's sockets (proc(5), /proc/net/udp)."""
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists()]
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]]
+    return {str(int(row[1].rpartition(":")[2], 16)) for row in rows if f"socket:[{row[9]}]" in links}
+
+
+def _made_steps(jobs: Path) -> int:
+    """Return the number of ranks that have made a step."""
+    return sum('"step"' in log.read_text() for log in jobs.glob("*/rank-*.log"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("racks", [(), ("--racks", "2")], ids=["one switch", "tree"])
+def test_another_user_cannot_take_the_ports_of_processes_that_were_killed(ctl: Ctl, racks: tuple[str, ...]) -> None:
+    """Kill switches and agents while a job sends to them; `down` frees their ports and leaves no file of theirs."""
+    ctl.run("up", "--transport", "udp", "--agents", "2", "--values", "64", *racks)
+    others = ["--switch", "spine"] if racks else []
+    worker = ctl.worker("survives", "--steps", "100000", "--size", "1000", "--timeout", "60", "--say-steps")
+    job = ctl.start("job", "start", "--workers", "2", *others, *worker)
+    try:
+        logs = ctl.run_dir / "jobs"
+        wait_until(lambda: _made_steps(logs) == 2, "both ranks make steps")
+        movers = [one for one in ctl.processes() if one["name"] not in ("ports", "controller")]
+        ports = {port for one in movers for port in udp_ports_of(one["pid"])}
+        assert len(ports) == len(movers)
+        for process in movers:
+            os.kill(process["pid"], signal.SIGKILL)
+        wait_until(lambda: not any(runs(process["pid"]) for process in movers), "all have ended")
+        command = [sys.executable, "-c", BIND_AS_NOBODY, *ports]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd="/")
+        assert found.stdout == ""
+    finally:
+        job.kill()
+        job.communicate(timeout=60)
+    ctl.run("down")
+    assert [path.name for path in ctl.run_dir.iterdir() if path.suffix in (".sock", ".ready")] == []
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd="/")
+    assert {line.split()[1] for line in found.stdout.splitlines()} == ports
 
 
 @pytest.mark.parametrize("lost", ["fabric.json", "run directory"])
@@ -107,7 +169,8 @@ def test_down_ends_a_fabric_whose_state_is_lost(fabric: Ctl, lost: str) -> None:
     [check] = [check for check in fabric.json("doctor", status=1)["checks"] if check["name"] == "fabric"]
     assert (check["status"], check["remedy"]) == ("failure", "`switchml-ctl down` ends them.")
     # A controller without its store may have ended by itself.
-    assert {"agent-0", "switch-0"} <= set(fabric.json("down")["ended"]) <= {"agent-0", "controller", "switch-0"}
+    others = {"agent-0", "ports", "switch-0"}
+    assert others <= set(fabric.json("down")["ended"]) <= {*others, "controller"}
     assert not any(runs(pid) for pid in pids)
     assert not list(fabric.run_dir.glob("*.sock"))
     assert fabric.json("down")["ended"] == []
@@ -127,7 +190,8 @@ def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
     job.terminate()
     job.communicate(timeout=60)
     again = fabric.run("up")
-    assert "ending the processes of a fabric whose fabric.json is lost: agent-0, controller, switch-0" in again.stderr
+    ended = "agent-0, controller, switch-0, ports"
+    assert f"ending the processes of a fabric whose fabric.json is lost: {ended}" in again.stderr
     assert not any(runs(pid) for pid in pids)
     assert fabric.json("status")["state"] == "running"
 
@@ -231,7 +295,7 @@ def test_a_fabric_of_an_earlier_boot_is_replaced(fabric: Ctl) -> None:
     (fabric.run_dir / "fabric.json").write_text(json.dumps(state | {"boot": "another"}))
     assert fabric.json("status", status=4)["state"] == "broken"
     # Process ids are meaningless after a reboot; these processes are found by a variable in their environment.
-    assert sorted(fabric.json("down")["ended"]) == ["agent-0", "controller", "switch-0"]
+    assert sorted(fabric.json("down")["ended"]) == ["agent-0", "controller", "ports", "switch-0"]
     assert not any(ProcessRecord(**process).alive() for process in state["processes"])
 
 

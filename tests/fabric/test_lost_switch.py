@@ -19,7 +19,7 @@ def test_all_ranks_hear_that_the_switch_is_gone(
     ctl: Ctl, transport: str, seconds: float, limit: Callable[[float], float]
 ) -> None:
     ctl.run("up", "--transport", transport, "--agents", "2")
-    switch = ctl.processes()[0]
+    switch = next(process for process in ctl.processes() if process["name"] == "switch-0")
     worker = ctl.worker("survives", "--steps", "100000", "--size", "100000", "--timeout", "60", "--say-steps")
     job = ctl.start("job", "start", "--workers", "3", "--json", *worker)
     try:

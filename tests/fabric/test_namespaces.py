@@ -86,7 +86,7 @@ def embedded() -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_demo_job_ends_with_the_same_bits_on_every_switch(target: str, ctl: Ctl, embedded: dict[str, Any]) -> None:
     up = ctl.json("up", "--switch", target, "--workers", "4", "--values", "64")
-    assert [process["name"] for process in up["processes"]] == ["s1", "controller", "h1", "h2", "h3", "h4"]
+    assert [process["name"] for process in up["processes"]] == ["ports", "s1", "controller", "h1", "h2", "h3", "h4"]
     result, training = train(ctl)
     assert training["parameters_sha256"] == embedded["parameters_sha256"]
     assert training["test_accuracy"] == embedded["test_accuracy"]
@@ -111,7 +111,7 @@ def test_the_demo_job_ends_with_the_same_bits_on_every_switch(target: str, ctl: 
 def test_racks_give_the_same_bits(target: str, ctl: Ctl, embedded: dict[str, Any]) -> None:
     """Test a job on two leaves and a spine, also with losses on every link."""
     up = ctl.json("up", "--switch", target, "--workers", "4", "--racks", "2", "--values", "64")
-    names = ["spine", "leaf1", "leaf2", "controller", "h1", "h2", "h3", "h4"]
+    names = ["ports", "spine", "leaf1", "leaf2", "controller", "h1", "h2", "h3", "h4"]
     assert [process["name"] for process in up["processes"]] == names
     result, training = train(ctl, "--switch", "spine")
     assert training["parameters_sha256"] == embedded["parameters_sha256"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -66,6 +67,12 @@ def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
     assert about == []
 
 
+def test_systemd_keeps_the_ports_of_services_that_have_some() -> None:
+    keeping = {unit.name for unit in UNITS if confined.values(unit, "FileDescriptorStoreMax")}
+    assert keeping == {"switchml-agent@.service", "switchml-leaf@.service", "switchml-switch.service"}
+    assert {unit.name for unit in UNITS if confined.values(unit, "NotifyAccess") == ["main"]} == keeping
+
+
 def test_nobody_is_root_and_nobody_has_capabilities() -> None:
     assert [unit.name for unit in UNITS] == [
         "switchml-agent@.service",
@@ -93,10 +100,30 @@ class Units:
         self.ctl = ctl
         self.directory = ctl.run_dir.parent
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._systemd.bind(str(self.directory / "notify"))
+        self._systemd.settimeout(0)
+
+    def left_with_systemd(self) -> list[int]:
+        """Return the descriptors that the units have passed to what listens in systemd's place (sd_notify(3))."""
+        left: list[int] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                text, descriptors, _, _ = socket.recv_fds(self._systemd, 4096, 1)
+                assert text.startswith(b"FDSTORE=1\n")
+                left += descriptors
+        return left
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+            process.wait(SECONDS)
+        self._systemd.close()
 
     def start(self, unit: Path, **environment: str) -> None:
         ready = self.directory / f"{unit.stem}.ready"
-        environment = {"STATE_DIRECTORY": str(self.directory), "RUNTIME_DIRECTORY": str(self.directory), **environment}
+        places = dict.fromkeys(("STATE_DIRECTORY", "RUNTIME_DIRECTORY"), str(self.directory))
+        environment = {**places, "NOTIFY_SOCKET": str(self.directory / "notify"), **environment}
         [command] = confined.values(unit, "ExecStart")
         command = command.replace(IN_IMAGE, f"{SCRIPTS}/").replace("/etc/switchml/", f"{self.directory}/")
         command = re.sub(r"\$\{?(\w+)\}?", lambda found: environment[found[1]], command)
@@ -118,9 +145,7 @@ def units(ctl: Ctl) -> Iterator[Units]:
     try:
         yield made
     finally:
-        for process in reversed(made.processes):
-            process.send_signal(signal.SIGTERM)
-            process.wait(SECONDS)
+        made.close()
 
 
 def free_port() -> int:
@@ -162,6 +187,8 @@ def test_a_job_runs_under_the_units(units: Units, transport: str) -> None:
     units.ctl.environment |= {"SWITCHML_CONTROLLER": listen, "SWITCHML_TLS": str(directory / "certs" / "admin")}
     result = units.ctl.json("job", "start", "--workers", "2", *units.ctl.worker("sums"))
     assert result["state"] == "COMPLETED"
+    # The port of the switch, and over UDP that of the agent.
+    assert len(units.left_with_systemd()) == (1 if transport == "shm" else 2)
     for process in units.processes:
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)

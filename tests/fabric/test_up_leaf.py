@@ -141,7 +141,7 @@ def rack(ctl: Ctl) -> Iterator[Rack]:
 def test_one_contribution_for_all_ranks_of_a_host(rack: Rack) -> None:
     up = {host: rack.ctl(host, "up", "--leaf", host, "--address", address) for host, address in HOSTS.items()}
     for host, started in up.items():
-        assert [process["name"] for process in started["processes"]] == [f"switch-{host}", host]
+        assert [process["name"] for process in started["processes"]] == ["ports", f"switch-{host}", host]
         assert started["controller"] == CONTROLLER
     calls = 200
     together = threading.Barrier(len(HOSTS) * RANKS)

@@ -39,6 +39,7 @@ from switchml.benchmarks.workers.counters import of_processes
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.launch.fabric_state import PORT_KEEPER
 
 BELOW_A_LEAF = PROTOCOL_MAX_WORKERS - 1  # a parent takes a bit of the bitmap
 BYTES = MIB
@@ -143,6 +144,7 @@ def fabric_with(leaves: int, directory: Path) -> Iterator[tuple[ControllerClient
         ctl.run("up", "--racks", str(leaves), "--agents", str(leaves), timeout=_UP_SECONDS)
         state = json.loads((ctl.run_dir / "fabric.json").read_text())
         processes = {process["name"]: int(process["pid"]) for process in state["processes"]}
+        del processes[PORT_KEEPER]
         with ControllerClient(state["controller"], timeout=_DEADLINE) as client:
             yield client, processes
     except BaseException:
