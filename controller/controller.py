@@ -52,7 +52,8 @@ class Controller:
         self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings, closings)
         self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)
         self.rendezvous = Rendezvous(self.jobs, self.lifecycle, transitions, self.endings, store.events)
-        self.lost_switches = LostSwitches(self.jobs, self.endings, clock)
+        self.lost_switches = LostSwitches(self.jobs, self.endings, self.agents, clock)
+        switches.on_change = self.lost_switches.connection_changed
         self.lost_links = LostLinks(self.jobs, self.endings, clock)
         self.profiles = Profiles(self.agents)
         self.messages = AgentMessages(

@@ -87,6 +87,7 @@ class Switches:
     def __init__(self, switches: Iterable[ManagedSwitch], store: Store) -> None:
         self._store = store
         self._readings: SharedReadings[tuple[SwitchContents, dict[Verdict, int]]] = SharedReadings()
+        self.on_change: Callable[[ManagedSwitch], None] = lambda _: None  # of a switch's connection
         self._switches = {switch.name: switch for switch in switches}
         self.trees = switch_trees([switch.config for switch in self], levels=len(self._switches))
         for (name, port), neighbour in ports_between_switches(switch.config for switch in self).items():
@@ -106,6 +107,7 @@ class Switches:
             switch.last_told = True
         elif not connected and switch.last_told:
             asyncio.get_running_loop().call_soon(self._note_lost, switch)  # the driver sets the reason first
+        asyncio.get_running_loop().call_soon(lambda: self.on_change(switch))
 
     def _note_lost(self, switch: ManagedSwitch) -> None:
         if not switch.driver.connected and switch.driver.failure:  # otherwise it is only being prepared again

@@ -232,6 +232,13 @@ class Engine:
         Raises the same as `freeze`.
         """
 
+    def pause(self, handle: int, paused: bool) -> None:
+        """
+        Stop the ranks of the rank's job here from sending to switches and taking results from them, or let them continue.
+
+        Ranks that share memory with a switch are not affected.
+        """
+
     def profile(self, handle: int, calls: int) -> RankProfile:
         """
         Return the profile of the rank, with up to `calls` of its latest calls.

@@ -171,6 +171,16 @@ class Jobs:
         job.activated.set()
         _log.info("%s: active", job)
 
+    def pause(self, order: pb.Pause) -> None:
+        """Stop the packets of a job's ranks to and from its switches, or let them flow again."""
+        job = self._jobs.get(order.job)
+        if job is None or job.assignment.epoch != order.epoch:
+            return
+        for rank in job.ranks.values():
+            if rank.handle is not None:
+                self._engine.pause(rank.handle, order.paused)
+        _log.info("%s: %s", job, "paused: the controller cannot reach its switch" if order.paused else "not paused")
+
     async def freeze(self, quiesce: pb.Quiesce) -> pb.Positions | None:
         """Stop a job's ranks, so that they begin nothing and accept no result, and return their positions.
 

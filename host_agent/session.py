@@ -299,6 +299,8 @@ class Session:
                 self._jobs.revoke(message.revocation, failure_of(message.revocation))
             elif kind == "ranks_closed":
                 self._jobs.ranks_closed(message.ranks_closed)
+            elif kind == "pause":
+                self._jobs.pause(message.pause)
             elif kind == "rendezvous_refusal":
                 self._jobs.refuse(message.rendezvous_refusal)
             elif kind == "rendezvous_return":

@@ -189,10 +189,10 @@ class Driver(abc.ABC):
     primary = False
     failure = "not connected yet"
     api_version = ""
-    ended = False
     _connected = False
+    _ended = False
     on_connection: Callable[[bool], None] = staticmethod(lambda _: None)
-    """Called when ``connected`` changes."""
+    """Called with ``connected`` when this or ``ended`` changes."""
 
     @property
     def connected(self) -> bool:
@@ -204,6 +204,17 @@ class Driver(abc.ABC):
         if connected is not self._connected:
             self._connected = connected
             self.on_connection(connected)
+
+    @property
+    def ended(self) -> bool:
+        """True if the switch's process is known to have ended."""
+        return self._ended
+
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        if ended is not self._ended:
+            self._ended = ended
+            self.on_connection(self._connected)
 
     @property
     @abc.abstractmethod

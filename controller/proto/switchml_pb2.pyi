@@ -371,7 +371,7 @@ class AgentMessage(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order", "ranks_closed")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order", "ranks_closed", "pause")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +382,7 @@ class ControllerMessage(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ORDER_FIELD_NUMBER: _ClassVar[int]
     RANKS_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
@@ -392,7 +393,8 @@ class ControllerMessage(_message.Message):
     alive: Alive
     profile_order: ProfileOrder
     ranks_closed: RanksClosed
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ...) -> None: ...
+    pause: Pause
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -599,6 +601,16 @@ class Activation(_message.Message):
     job: int
     epoch: int
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("job", "epoch", "paused")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    paused: bool
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., paused: bool = ...) -> None: ...
 
 class Revocation(_message.Message):
     __slots__ = ("job", "epoch", "reason", "ranks", "message")

@@ -110,6 +110,10 @@ std::vector<uint32_t> DataThread::fetch(JobKey key, uint16_t rank, const std::ve
   });
 }
 
+void DataThread::pause(JobKey key, bool paused) {
+  worker_.control_and_wake([&] { jobs_.at(key)->pause(paused); });
+}
+
 void DataThread::add_to(JobKey key, uint16_t rank, RankProfile* profile) {
   worker_.control([&] { jobs_.at(key)->add_to(rank, profile); });
 }

@@ -109,7 +109,7 @@ void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::v
   if (empty()) {
     return;
   }
-  if (datagram.length < wire::protocol::header_bytes) {
+  if (paused_ || datagram.length < wire::protocol::header_bytes) {
     return ranks().front()->ignore_result();
   }
   const wire::Header header = wire::load_header(datagram.data);
@@ -168,6 +168,9 @@ bool JobRanks::take_submissions(uint64_t* others) {
 }
 
 void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
+  if (paused_) {
+    return;
+  }
   const bool held_back = place_.held_back();
   const Clock::time_point others_drained = place_.others_drained();
   uint32_t backlog = 0;
@@ -202,6 +205,9 @@ void JobRanks::publish(bool nothing_left) {
 
 Clock::time_point JobRanks::next_deadline() const {
   auto deadline = Clock::time_point::max();
+  if (paused_) {
+    return deadline;
+  }
   for (const Senders& senders : senders_) {
     for (const auto& sender : senders) {
       deadline = std::min(deadline, sender->next_deadline());

@@ -44,6 +44,8 @@ class JobRanks {
   void freeze(uint16_t rank);
   void fetch(uint16_t rank, const std::vector<uint32_t>& targets);
   std::vector<uint32_t> held(uint16_t rank) const;
+  // While it is paused, nothing is sent, and what arrives is ignored.
+  void pause(bool paused) { paused_ = paused; }
   // Adds this object's counters of the rank. Throws std::out_of_range for an unknown rank.
   void add_to(uint16_t rank, RankProfile* profile) const;
 
@@ -86,6 +88,7 @@ class JobRanks {
   uint8_t* results_;
   std::vector<sockaddr_in> switch_endpoints_;
   runtime::Precedence::Place place_;
+  bool paused_ = false;
   uint32_t backlog_ = 0;          // of all senders, before the last transmit() sent
   std::vector<Senders> senders_;  // for each switch, in the same order of ranks
 };

@@ -67,6 +67,7 @@ class PacketPath::PacketRank : public Rank {
   std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) override {
     return held_after([this, &targets](DataThread& thread) { return thread.fetch(key_, rank_, targets); });
   }
+  void pause(bool paused) override;
 
  private:
   // The job, while operations_ is held; null once the rank is closed.
@@ -143,6 +144,12 @@ RankProfile PacketPath::PacketRank::profile(uint64_t calls) const {
     thread->add_to(key_, rank_, &profile);
   }
   return profile;
+}
+
+void PacketPath::PacketRank::pause(bool paused) {
+  for (const auto& thread : path_->threads_) {
+    thread->pause(key_, paused);
+  }
 }
 
 template <class Act>

@@ -40,6 +40,10 @@ class Rank {
   virtual std::vector<uint32_t> freeze() = 0;
   virtual std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) = 0;
 
+  // While the job is paused, its ranks on this host send nothing to switches, and take nothing from them. It has no
+  // effect on ranks that share memory with a switch, which know of its end themselves. Throws std::out_of_range.
+  virtual void pause(bool paused) = 0;
+
  protected:
   Rank() = default;
 };

@@ -60,6 +60,7 @@ class SharedMemoryRank : public Rank {
   RankProfile profile(uint64_t calls) const override;
   // The switch freezes the rank and lets it fetch. Both wait for its answer and throw what ShmConnector throws.
   std::vector<uint32_t> freeze() override { return ask(channel::ShmRequest::kFreeze, {}); }
+  void pause(bool /*paused*/) override {}
   std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) override {
     return ask(channel::ShmRequest::kFetch, targets);
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,14 +32,24 @@ class Watched:
         self.now = 100.0
         self.connected = False
         self.ended: list[tuple[int, str]] = []
-        switch = SimpleNamespace(
-            name="s1", driver=SimpleNamespace(connected=False, ended=False), config=SimpleNamespace(control="h:9559")
+        self.pauses: list[tuple[list[str], pb.Pause]] = []
+        self.switch: Any = SimpleNamespace(
+            name="s1",
+            driver=SimpleNamespace(connected=False, ended=False, failure="closed"),
+            config=SimpleNamespace(control="h:9559", target="soft"),
         )
-        self.live: Any = SimpleNamespace(job=job, switches=[switch], leaves_epoch=False)
-        self.watch = LostSwitches(self, self, lambda: self.now)  # type: ignore[arg-type]
+        self.live: Any = SimpleNamespace(job=job, switches=[self.switch], leaves_epoch=False)
+        self.watch = LostSwitches(self, self, self, lambda: self.now)  # type: ignore[arg-type]
 
     def live_jobs(self) -> list[Any]:
         return [] if self.ended else [self.live]
+
+    def tell(self, agents: Iterable[str], message: pb.ControllerMessage) -> None:
+        self.pauses.append((list(agents), message.pause))
+
+    def connect(self, connected: bool, failure: str = "") -> None:
+        self.switch.driver.connected, self.switch.driver.failure = connected, failure
+        self.watch.connection_changed(self.switch)
 
     def end(self, _live: Any, _state: JobState, why: str, reason: int) -> None:
         self.ended.append((reason, why))
@@ -81,6 +92,37 @@ def test_a_switch_that_ended_before_its_job_ran_has_lost_no_sums() -> None:
 def test_a_switch_that_the_controller_reaches_is_waited_for() -> None:
     watched = Watched(job_of((10, 9), (12, 9)))
     watched.live.switches[0].driver.connected = True
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
+
+
+def test_a_soft_switchs_jobs_are_paused_while_it_cannot_be_reached() -> None:
+    watched = Watched(job_of((9, 9), (12, 9)))
+    watched.connect(False, "the connection was closed")
+    watched.connect(True)
+    assert watched.pauses == [
+        (["a"], pb.Pause(job=1, epoch=1, paused=True)),
+        (["a"], pb.Pause(job=1, epoch=1, paused=False)),
+    ]
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
+
+
+def test_a_paused_job_ends_although_no_result_is_due() -> None:
+    watched = Watched(job_of((9, 9), (12, 9)))
+    watched.connect(False, "the connection was closed")
+    watched.pass_time(ANSWER_SECONDS)
+    assert not watched.ended
+    watched.pass_time(0.5)
+    assert watched.ended[0][0] == pb.REVOCATION_REASON_SWITCH_LOST
+
+
+def test_hardware_and_a_switch_that_is_prepared_again_pause_nothing() -> None:
+    watched = Watched(job_of((9, 9), (12, 9)))
+    watched.connect(False)  # without a failure: it is being prepared
+    watched.switch.config.target = "bmv2"
+    watched.connect(False, "the connection was closed")
+    assert not watched.pauses
     watched.pass_time(10 * ANSWER_SECONDS)
     assert not watched.ended
 

@@ -301,6 +301,11 @@ NB_MODULE(_engine, module) {
           nb::arg("handle"), nb::arg("targets"), free,
           "Take results of each slot until the rank holds the number of its phases in `targets`; return the numbers "
           "that it\nholds now.\n\nRaises the same as `freeze`.")
+      .def(
+          "pause", [](Engine& engine, uint64_t handle, bool paused) { engine.rank(handle)->pause(paused); },
+          nb::arg("handle"), nb::arg("paused"), free,
+          "Stop the ranks of the rank's job here from sending to switches and taking results from them, or let them "
+          "continue.\n\nRanks that share memory with a switch are not affected.")
       .def("profile", &profile, nb::arg("handle"), nb::arg("calls"),
            nb::sig("def profile(self, handle: int, calls: int) -> RankProfile"),
            "Return the profile of the rank, with up to `calls` of its latest calls.");

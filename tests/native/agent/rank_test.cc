@@ -100,21 +100,40 @@ TEST_P(Ranks, OpenOneChannel) {
   for (const int descriptor : descriptors) EXPECT_EQ(close(descriptor), 0);
 }
 
-TEST_P(Ranks, SendWhatTheirProcessSubmits) {
-  const auto rank = engine_.rank(open());
-  EXPECT_EQ(rank->status().position, 0U);
-  const std::vector<int> descriptors = rank->open_channel();
+// Submits one contribution without values, as the process that has these descriptors.
+void submit(const std::vector<int>& descriptors) {
   const auto memory = channel::SharedMemory::map(descriptors[0], channel::SharedMemory::Others::may_write);
   const channel::Channel process(memory.data(), kSlots, kValues);
   process.contribution_tickets()[3] = {3, 3, 0, 0, 0, 1, wire::owner::everyone, wire::flag::without_values};
   process.submission_ring()[0] = 3;
   process.control().submitted.store(1);
   channel::ring(descriptors[1]);
+}
+
+TEST_P(Ranks, SendWhatTheirProcessSubmits) {
+  const auto rank = engine_.rank(open());
+  EXPECT_EQ(rank->status().position, 0U);
+  const std::vector<int> descriptors = rank->open_channel();
+  submit(descriptors);
   wait_until([&] { return rank->status().sent > 0; });
   EXPECT_EQ(rank->status().position, 1U);
   EXPECT_EQ(rank->status().received, 0U);  // the switch has no entry for it
   EXPECT_FALSE(rank->status().epoch_spent);
   EXPECT_GT(rank->profile(0).taken_at, 0U);
+  for (const int descriptor : descriptors) close(descriptor);
+}
+
+TEST_P(Ranks, SendNoPacketWhileTheirJobIsPaused) {
+  const auto rank = engine_.rank(open());
+  const std::vector<int> descriptors = rank->open_channel();
+  rank->pause(true);
+  submit(descriptors);
+  if (!shared_memory()) {
+    for (int round = 0; round < 3; ++round) rank->pause(true);  // the data thread makes a round between two of these
+    EXPECT_EQ(rank->status().sent, 0U);
+    rank->pause(false);
+  }
+  wait_until([&] { return rank->status().sent > 0; });
   for (const int descriptor : descriptors) close(descriptor);
 }
 
