@@ -19,7 +19,7 @@ namespace switchml::net {
 // is not used any more stays held, and is used again for the next one that is asked for.
 class HeldPorts {
  public:
-  // `manager` is the address of the service manager's socket, empty if there is none. `left` are the sockets that an
+  // `manager` is the address of the service manager's socket, or empty without one. `left` are the sockets that an
   // earlier process has left there; only those of UDP ports are taken.
   HeldPorts(std::string manager, const std::vector<int>& left);
 

@@ -1,4 +1,4 @@
-"""What PyTorch's observers show of collectives: profiler, execution trace, flight recorder."""
+"""PyTorch's observers see collectives: profiler, execution trace, flight recorder."""
 
 from __future__ import annotations
 

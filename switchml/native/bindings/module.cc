@@ -360,10 +360,11 @@ NB_MODULE(_native, module) {
   nb::class_<OwnedByProcess>(
       module, "Communicator",
       "One rank's end of the memory that it shares with its agent, and the thread that works on it.")
-      .def(nb::init<const nb::bytes&, int, int, int>(), nb::arg("check_key"), nb::arg("memory_fd"),
-           nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
-           "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` "
-           "is\nthe memory of the job's results where the switch shares the rank's.")
+      .def(
+          nb::init<const nb::bytes&, int, int, int>(), nb::arg("check_key"), nb::arg("memory_fd"),
+          nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
+          "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` "
+          "is\nthe memory of the job's results where the switch shares the rank's.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
            nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
            nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
