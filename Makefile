@@ -191,7 +191,7 @@ proto-lint: $(VENV)/dev.stamp
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/python native/bindings/generate_stubs.py --check
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
-	@$(if $(NOT_COMPILED),echo "make: clang-tidy leaves out sources that are not compiled here, because a library is not installed (DPDK, AF_XDP, GoogleTest): $(NOT_COMPILED)")
+	@test -z "$(NOT_COMPILED)" || echo "make: clang-tidy leaves out sources that are not compiled here, because a library is not installed (DPDK, AF_XDP, GoogleTest): $(NOT_COMPILED)"
 	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(patsubst %.cc,build/tidy/%.ok,$(filter $(COMPILED),$(CXX_SOURCES) $(CXX_TESTS)))
 
 # clang-tidy needs the command that compiles a source.

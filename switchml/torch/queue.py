@@ -182,16 +182,19 @@ class NetworkQueue:
         """Complete the only collective in flight without the help of the other threads."""
         try:
             non_finite = _all_ended(collective)
-        except SwitchMLError as error:
-            cause = self._explained(error, collective)
+        except BaseException as error:
+            if isinstance(error, SwitchMLError):
+                cause: BaseException = self._explained(error, collective)
+            elif isinstance(error, Exception) and any(map(_has_failed, collective.handles)):
+                cause = self._cause_of(error)
+            else:  # of a signal handler: another thread waits in its place
+                with self._state:
+                    self._in_flight.append(collective)
+                    self._state.notify_all()
+                raise
             with self._state:
                 failure = self._destroyed() if self._closed else self._as_backend_error(cause)
                 self._fail_all(failure, collective)
-        except BaseException:  # of a signal handler: another thread waits in its place
-            with self._state:
-                self._in_flight.append(collective)
-                self._state.notify_all()
-            raise
         else:
             self._complete(collective, self._delivered(collective, non_finite))
 
@@ -649,6 +652,11 @@ def _all_ended(collective: Collective) -> bool:
     count("wire_bytes", collective.wire_bytes)
     count("sparse_calls", sum(call.is_sparse for call in calls))
     return any(non_finite)
+
+
+def _has_failed(handle: Any) -> bool:
+    """Return whether a call over Gloo has failed; those of the library raise its own errors."""
+    return not isinstance(handle, Work) and handle.is_completed() and not handle.is_success()
 
 
 def _ended_non_finite(handle: Any) -> bool:

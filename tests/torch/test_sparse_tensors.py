@@ -15,6 +15,7 @@ import switchml
 import switchml.torch
 from switchml.torch import Options
 from switchml.torch.collectives import Ranks as CollectiveRanks
+from switchml.torch.deadlines import Deadline
 from switchml.torch.reductions import reduction_of
 from switchml.torch.sparse_tensors import SparseAllReduce
 
@@ -141,7 +142,7 @@ def shares(rank: int, world_size: int, private: bool) -> None:
         reduced.finish()
         if rank != giver:
             reduced = SparseAllReduce(lacking, *arguments)
-        reduced.share(gloo, giver, None)
+        reduced.share(gloo, giver, None, Deadline.after(timedelta(seconds=30)))
         reduced.deliver()
         shared = ours if rank == giver else lacking
         assert shared.is_coalesced()
