@@ -120,9 +120,13 @@ void HeldPorts::leave_with_manager(const UdpSocket& socket) const {
     if (address.sun_path[0] == '@') address.sun_path[0] = 0;  // an address without a file
     const timeval patience{1, 0};
     const int manager = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    setsockopt(manager, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    error = sendmsg(manager, &sent, MSG_NOSIGNAL) < 0 ? errno : 0;
-    if (manager >= 0) close(manager);
+    if (manager < 0) {
+      error = errno;
+    } else {
+      setsockopt(manager, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      error = sendmsg(manager, &sent, MSG_NOSIGNAL) < 0 ? errno : 0;
+      close(manager);
+    }
   }
   if (error != 0) {
     throw std::system_error(error, std::generic_category(),

@@ -181,6 +181,7 @@ std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t por
     std::array<sock_filter, 5> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
                                         {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
                                         {BPF_ALU | BPF_MOD | BPF_K, 0, 0, count},
+                                        // NOLINTNEXTLINE(misc-redundant-expression): two of these names are 0.
                                         {BPF_ALU | BPF_ADD | BPF_K, 0, 0, first},
                                         {BPF_RET | BPF_A, 0, 0, 0}}};
     const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
