@@ -293,7 +293,7 @@ TEST(Check, ManyContributionsTellNothingAboutTheWeights) {
     constexpr int kGuesses = 2000;
     for (int i = 0; i < kGuesses; ++i) right += reduced(equation(1000 + static_cast<uint64_t>(i))).check ? 0 : 1;
     if (padded) {
-      EXPECT_NEAR(right, kGuesses / 2, 130);  // three times its standard deviation, twice
+      EXPECT_NEAR(right, kGuesses / 2.0, 130);  // three times its standard deviation, twice
     } else {
       EXPECT_EQ(right, kGuesses);
     }
