@@ -67,7 +67,7 @@ def profiled(rank: int, directory: Path) -> None:
 
 
 def test_the_profiler_and_its_execution_trace_show_collectives(ranks: Ranks, tmp_path: Path) -> None:
-    ranks.run(SIZE, profiled, tmp_path)
+    ranks.run(SIZE, profiled, tmp_path, seconds=100)
 
 
 def awaited_by_the_other(rank: int) -> None:

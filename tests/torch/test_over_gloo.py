@@ -142,8 +142,9 @@ def odd_memory(rank: int, names: list[str], dtypes: tuple[torch.dtype, ...], siz
                 assert bits(read) == bits(given), case
 
 
+@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_moves_over_gloo_to_and_from_any_memory(ranks: Ranks) -> None:
-    ranks.run(SIZE, odd_memory, list(MOVES), MOVED, FEW)
+    ranks.run(SIZE, odd_memory, list(MOVES), MOVED, FEW, seconds=100)
 
 
 def test_reductions_over_gloo_in_any_memory(ranks: Ranks) -> None:
@@ -155,9 +156,12 @@ def udp_fabric() -> Iterator[Ctl]:
     yield from running_fabric("--transport", "udp")
 
 
+@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_large_moves_that_go_over_gloo_because_of_packets(server: RendezvousServer, udp_fabric: Ctl) -> None:
     large = [name for name in MOVES if name.startswith(("broadcast", "all_gather"))]
-    Ranks(server, udp_fabric.run_dir).run(SIZE, odd_memory, large, (torch.float32, torch.int16, torch.complex64), MANY)
+    Ranks(server, udp_fabric.run_dir).run(
+        SIZE, odd_memory, large, (torch.float32, torch.int16, torch.complex64), MANY, seconds=100
+    )
 
 
 def in_inference_mode(rank: int) -> None:
@@ -166,8 +170,9 @@ def in_inference_mode(rank: int) -> None:
         odd_memory(rank, list(OPERATIONS), (torch.float32, torch.int16), FEW)
 
 
+@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_moves_and_reductions_in_inference_mode(ranks: Ranks) -> None:
-    ranks.run(SIZE, in_inference_mode)
+    ranks.run(SIZE, in_inference_mode, seconds=100)
 
 
 def shared_elements(rank: int) -> None:
