@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -110,7 +111,6 @@ class Root(click.Group):
         except _Terminated:
             status = self._failed("Interrupted", "terminated", 128 + signal.SIGTERM)
         except BrokenPipeError:  # the reader has closed the pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = ExitCode.ERROR
         except Exception as error:
             from switchml.commands.failures import explain
@@ -120,6 +120,10 @@ class Root(click.Group):
                 raise
             click.echo(f"Error: {failure.message}", err=True)
             status = self._failed(failure.error, failure.message, failure.exit_status, failure.figures)
+        try:
+            sys.stdout.flush()
+        except OSError:  # reported above; what is left must not fail once more when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(status or 0))
 
     def _failed(self, error: str, message: str, status: int, figures: Mapping[str, str] | None = None) -> int:
@@ -127,7 +131,8 @@ class Root(click.Group):
             from switchml.commands.rendering import JsonRenderer
 
             content = {"error": error, "message": message, "figures": dict(figures or {}), "exit_code": int(status)}
-            JsonRenderer().write(content)
+            with contextlib.suppress(OSError):  # the message is on standard error as well
+                JsonRenderer().write(content)
         return status
 
 

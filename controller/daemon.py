@@ -208,7 +208,12 @@ def _user() -> str:
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
 )
-@click.option("--check", is_flag=True, help="Check configuration, pipelines and certificates, start nothing, and end.")
+@click.option(
+    "--check",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Check configuration, pipelines and certificates, start nothing, and end.",
+)
 @daemon_options("switchml-controller", "SWITCHML_CONTROLLER", "once the controller listens")
 def main(
     config: Path | None,

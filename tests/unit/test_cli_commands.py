@@ -243,15 +243,21 @@ def test_an_unreachable_controller_is_status_4(arguments: tuple[str, ...], invok
     assert result.stdout == ""
 
 
-def test_a_full_disk_is_an_error_and_no_traceback() -> None:
-    command = [str(Path(sys.executable).with_name("switchml-ctl")), "--help"]
+@pytest.mark.parametrize("arguments", [["--help"], ["topology", "show"], ["topology", "show", "--json"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_an_error_and_no_traceback(arguments: list[str], unbuffered: str) -> None:
+    command = [str(Path(sys.executable).with_name("switchml-ctl")), *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False, env=environment
+        )
     assert result.returncode == 1
     assert result.stderr.startswith(
         "Error: a file cannot be written: [Errno 28] No space left on device; free some space on"
     )
     assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
 
 
 def test_status_without_a_fabric(invoke) -> None:

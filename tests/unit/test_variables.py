@@ -32,7 +32,7 @@ def variables_of(command: click.Command) -> dict[str, str]:
         assert option.name is not None
         if option.envvar is not None:
             found[option.opts[-1]] = str(option.envvar)
-        elif prefix is not None and not option.is_eager:
+        elif prefix is not None and not option.is_eager and getattr(option, "allow_from_autoenv", True):
             found[option.opts[-1]] = f"{prefix}_{option.name.upper()}"
     return found
 
