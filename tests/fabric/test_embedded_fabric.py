@@ -35,6 +35,8 @@ def test_up_status_down(ctl: Ctl) -> None:
     assert not any(runs(process["pid"]) for process in up["processes"])
     assert not list(ctl.run_dir.glob("*.sock"))
     assert ctl.json("status", status=4)["state"] == "none"
+    logs = {log.name: log.read_text() for log in (ctl.run_dir / "logs").iterdir()}
+    assert [name for name, text in logs.items() if "leaked" in text or "Traceback" in text] == []
 
 
 def test_racks(ctl: Ctl) -> None:

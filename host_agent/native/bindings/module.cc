@@ -15,6 +15,7 @@
 #include "host_agent/native/engine.h"
 #include "host_agent/native/shared_memory_rank.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 #include "native/counters/counters.h"
 #include "native/net/udp_batch.h"
@@ -201,6 +202,7 @@ void translate(const std::exception_ptr& failure, void*) {
 NB_MODULE(_engine, module) {
   module.doc() = "The agent's data path: packets between shared memory and the switch.";
   nb::register_exception_translator(translate);
+  switchml::bindings::report_no_leaks_of_running_threads();
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   kRankStatus.describe(module);
   kLinkCounters.describe(module);

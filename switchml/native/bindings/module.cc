@@ -5,7 +5,6 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 #include "native/channel/thread_states.h"
 #include "native/runtime/stopwatch.h"
@@ -264,13 +264,7 @@ void translate(const std::exception_ptr& failure, void*) {
 NB_MODULE(_native, module) {
   module.doc() = "The native part of a communicator: quantization, checks and its progress thread.";
   nb::register_exception_translator(translate);
-  // A forked child never releases objects that threads of the parent refer to; nanobind would report them as leaks.
-  pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
-  // Neither does an interpreter that ends while daemon threads run: their frames keep what they refer to, such as the
-  // variables of the main program.
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-    if (nb::cast<int>(nb::module_::import_("threading").attr("active_count")()) > 1) nb::set_leak_warnings(false);
-  }));
+  switchml::bindings::report_no_leaks_of_running_threads();
   module.attr("MAX_WORLD_SIZE") = static_cast<int>(switchml::wire::protocol::max_world);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);

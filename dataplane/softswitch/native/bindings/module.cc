@@ -14,6 +14,7 @@
 #include "dataplane/softswitch/native/bindings/module_kernels.h"
 #include "dataplane/softswitch/native/ports/udp_port.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 
 namespace switchml::soft {
@@ -225,6 +226,7 @@ NB_MODULE(_native, m) {
   using switchml::soft::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::soft::translate);
+  switchml::bindings::report_no_leaks_of_running_threads();
   switchml::soft::define_kernels(m.def_submodule(
       "kernels",
       "The additions of the switch, modulo 2^32, for tests and benchmarks; no switch may run at the same time "
