@@ -158,7 +158,7 @@ def test_without_bmv2_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.M
         layout_of(resolve(FabricOptions(switch="soft", workers=2)), tmp_path, tmp_path)
     except NamespaceError as error:
         pytest.skip(str(error))
-    with pytest.raises(ProgramNotFoundError, match=r"simple_switch_grpc.*p4lang-bmv2.*--switch soft"):
+    with pytest.raises(ProgramNotFoundError, match=r"simple_switch_grpc.*p4lang/behavioral-model.*--switch soft"):
         layout_of(resolve(FabricOptions(switch="bmv2", workers=2)), tmp_path, tmp_path)
 
 
