@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,6 @@ from switchml.controller.client import ControllerClient
 from switchml.launch import fabric
 from switchml.launch.fabric_state import PORT_KEEPER, Fabric
 from switchml.launch.job_start import attach_environment
-from switchml.launch.launcher import reserved_port
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import FabricOptions
 
@@ -174,7 +174,10 @@ class Peer:
     @contextlib.contextmanager
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
         """Yield a new group of ranks. Raises RankFailed."""
-        with reserved_port() as port, rank_group(self.name, workers, directory, self._launcher(workers, port)) as group:
+        with (
+            _reserved_port() as port,
+            rank_group(self.name, workers, directory, self._launcher(workers, port)) as group,
+        ):
             yield group
 
     def _launcher(self, workers: int, port: int) -> Launcher:
@@ -188,6 +191,15 @@ class Peer:
             return launch_each([(command, environment | {"RANK": str(rank)}) for rank in range(workers)], log)
 
         return launch
+
+
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Yield a TCP port that the kernel gives to no program that asks for any free one; a named one can be had there."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
 
 def rank_command(python: str, backend: str, address: Path) -> list[str]:

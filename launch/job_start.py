@@ -24,7 +24,8 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.controller.retry import Retry, ask
 from switchml.launch import fabric
-from switchml.launch.launcher import Consequence, Launch, check_command, reserved_port, run_workers
+from switchml.launch.launcher import Consequence, Launch, check_command, run_workers
+from switchml.launch.master_port import held_master_port
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import Settings
 
@@ -225,11 +226,11 @@ def run_job(
             directory = run_directory.job_directory(job.key, job.name)
             drops_before = _drops(client, job, observer)
             observer.started(job, directory)
-            with _watching(settings, controller, job, observer, background) as seen, reserved_port() as port:
+            with _watching(settings, controller, job, observer, background) as seen, held_master_port() as meeting:
                 began = time.monotonic()
                 environments = [
-                    {**environment, **(variables or {})}
-                    for environment in _environments(job, controller, run_directory.path, directory, port)
+                    {**environment, **meeting, **(variables or {})}
+                    for environment in _environments(job, controller, run_directory.path, directory)
                 ]
                 with _Reports(client, job.id, request, environments, observer) as reports:
                     launch = run_workers(
@@ -283,12 +284,11 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, port: int) -> list[dict[str, str]]:
+def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path) -> list[dict[str, str]]:
     shared = {
         "WORLD_SIZE": str(job.workers),
         "LOCAL_WORLD_SIZE": str(job.workers),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
         "SWITCHML_CONTROLLER": controller,
         "SWITCHML_RUN_DIR": str(run_dir),
         "SWITCHML_JOB_DIR": str(directory),

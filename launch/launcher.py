@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, TypeAlias
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 from switchml.common.open_files import require_open_files
 
-__all__ = ["Consequence", "Launch", "check_command", "reserved_port", "run_workers"]
+__all__ = ["Consequence", "Launch", "check_command", "run_workers"]
 
 GRACE_SECONDS: Final = 5.0
 DECISION_SECONDS: Final = 30.0  # for decisions about failed workers when no worker is left
@@ -65,25 +65,6 @@ def check_command(command: str, path: str | None = None) -> str:
             raise CommandNotExecutableError(f"{command} is not executable; change that with `chmod +x {command}`")
         raise CommandNotFoundError(f"{command} does not exist")
     raise CommandNotFoundError(f"{command} is not on PATH")
-
-
-@contextlib.contextmanager
-def reserved_port() -> Iterator[int]:
-    """Yield a TCP port on which a worker can listen, on all addresses of this machine; no other program is given it.
-
-    The port is bound but not listened on. Linux lets another socket listen there if it sets SO_REUSEADDR, as this
-    socket
-    does and as servers do (torch's TCPStore among them), but never assigns the port to a program that asks for any free
-    one.
-    """
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    with socket.socket(family) as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        holder.bind(("", 0))
-        port: int = holder.getsockname()[1]
-        yield port
 
 
 class _Worker:

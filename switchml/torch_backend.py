@@ -1,12 +1,13 @@
 """Registers the backend "switchml" for `torch.distributed.init_process_group`.
 
 The entry point `torch.backends` calls `register` at the end of `import torch`, in every program of an environment in
-which SwitchML is installed. So this module is not part of `switchml.torch`, and imports nothing of the library: the
-backend itself is imported when the first group is made.
+which SwitchML is installed. So this module is not part of `switchml.torch`, and imports nothing of the library in
+programs that do not use it: the backend itself is imported when the first group is made.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 __all__ = ["register"]
@@ -29,6 +30,10 @@ def register() -> None:
 
     if not dist.is_available() or "SWITCHML" in dist.Backend._plugins:
         return
+    if "SWITCHML_MASTER_SOCKET" in os.environ:
+        from switchml.master_port import adopt_master_port
+
+        adopt_master_port(dist.TCPStore)
     dist.Backend._plugins = _Plugins(dist.Backend._plugins)
     dist.Backend.register_backend("switchml", _make_group, extended_api=True, devices=["cpu", "cuda"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,6 @@ from typing import Any
 
 import pytest
 from fabric_harness import Ctl
-
-from switchml.launch.launcher import reserved_port
 
 WORKER = Path(__file__).parent / "torchrun_worker.py"
 SECONDS = 100
@@ -106,17 +105,18 @@ def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path, limit: C
 
 
 def test_a_restart_on_two_nodes_which_count_differently(home: Ctl, tmp_path: Path) -> None:
-    with reserved_port() as port:
-        options = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
-        options += ("--rdzv-id", "two-nodes", "--max-restarts", "1")
-        arguments = ("--backend", "none", "--crash", "3")
-        nodes = [torchrun(home, 2, tmp_path, *options, arguments=arguments) for _ in range(2)]
-        try:
-            assert [status(node) for node in nodes] == [0, 0]
-        finally:
-            for node in nodes:
-                node.terminate()
-                node.wait(SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    options = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
+    options += ("--rdzv-id", "two-nodes", "--max-restarts", "1")
+    arguments = ("--backend", "none", "--crash", "3")
+    nodes = [torchrun(home, 2, tmp_path, *options, arguments=arguments) for _ in range(2)]
+    try:
+        assert [status(node) for node in nodes] == [0, 0]
+    finally:
+        for node in nodes:
+            node.terminate()
+            node.wait(SECONDS)
     # Only the node of rank 3 had a failure; the names contain the number of restarts that a rank's torchrun counted.
     names = {path.name for path in tmp_path.glob("*.json")}
     assert len(names) == 4
@@ -139,3 +139,20 @@ def test_job_start_sets_what_torch_needs(home: Ctl, tmp_path: Path, backend: str
     assert [found["backend"] for found in said(tmp_path, 4)] == [backend] * 4
     assert result["switch"]["contributions"] > 0 or backend == "gloo"
     assert home.json("job", "list")["jobs"] == []
+
+
+def test_ranks_of_job_start_meet_again_and_again_at_the_held_port(home: Ctl, tmp_path: Path) -> None:
+    program = tmp_path / "meets.py"
+    program.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "rank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+        "address = 'tcp://127.0.0.1:' + os.environ['MASTER_PORT']\n"
+        "for how in ({}, {}, {'init_method': address, 'rank': rank, 'world_size': size}):\n"
+        "    dist.init_process_group('gloo', **how)\n"
+        "    x = torch.ones(1)\n"
+        "    dist.all_reduce(x)\n"
+        "    assert x.item() == size\n"
+        "    dist.destroy_process_group()\n"
+    )
+    result = home.json("job", "start", "--workers", "2", "--", sys.executable, str(program), timeout=SECONDS)
+    assert result["state"] == "COMPLETED"

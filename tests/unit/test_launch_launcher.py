@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 from switchml.launch import launcher
-from switchml.launch.launcher import Consequence, Launch, check_command, reserved_port, run_workers
+from switchml.launch.launcher import Consequence, Launch, check_command, run_workers
 
 
 class Seen:
@@ -251,18 +250,3 @@ def test_commands_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
         check_command(str(tmp_path) + "/")
     with pytest.raises(CommandNotFoundError, match="PATH"):
         check_command("no-such-program-at-all")
-
-
-def test_a_reserved_port_is_for_a_server_that_reuses_addresses_and_for_nobody_else() -> None:
-    with reserved_port() as port:
-        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET, ""), (socket.AF_INET6, "")):
-            if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
-                continue
-            with socket.socket(family) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((address, port))
-                listener.listen()
-                with socket.create_connection(("localhost" if family == socket.AF_INET else "::1", port)):
-                    listener.accept()[0].close()
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))

@@ -1,0 +1,58 @@
+"""Rank 0 of a job of `switchml-ctl job start` listens at MASTER_PORT with the socket that the launcher holds there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from typing import Any, Final
+
+from switchml.errors import ConnectError
+
+__all__ = ["adopt_master_port"]
+
+_SECONDS: Final = 30.0
+_AFTER_PORT: Final = ("world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd")
+"""The parameters of torch's TCPStore that may be given by position, after the host's name and the port."""
+
+
+def adopt_master_port(store: type) -> None:
+    """Let a server of torch.distributed's class TCPStore listen with the launcher's socket, if that has its port."""
+    make = store.__init__  # type: ignore[misc]
+
+    @functools.wraps(make)
+    def make_at_port(self: Any, host_name: str, port: int, *arguments: Any, **options: Any) -> None:
+        given = dict(zip(_AFTER_PORT, arguments, strict=False)) | options
+        if given.get("is_master") and given.get("master_listen_fd") is None:
+            listener = _listener_at(port)
+            if listener is not None:
+                options["master_listen_fd"] = listener
+                arguments = arguments[: _AFTER_PORT.index("master_listen_fd")]
+        make(self, host_name, port, *arguments, **options)
+
+    store.__init__ = make_at_port  # type: ignore[misc]
+
+
+def _listener_at(port: int) -> int | None:
+    """Return a descriptor of the launcher's listening socket, or None if no launcher holds this port any more.
+
+    Raises ConnectError if the launcher runs as another user, or does not answer.
+    """
+    name = os.environ["SWITCHML_MASTER_SOCKET"]
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(_SECONDS)
+        try:
+            door.connect(f"\0{name}")
+        except ConnectionRefusedError:
+            return None
+        try:
+            _, descriptors, _, _ = socket.recv_fds(door, 1, 1)
+        except OSError as error:
+            raise ConnectError(f"`switchml-ctl job start` does not hand over MASTER_PORT: {error}") from error
+    if not descriptors:
+        raise ConnectError(
+            "`switchml-ctl job start` does not hand over MASTER_PORT to another user than its own; start the job as "
+            f"user {os.geteuid()}"
+        )
+    with socket.socket(fileno=descriptors[0]) as listener:
+        return listener.detach() if listener.getsockname()[1] == port else None
