@@ -144,15 +144,20 @@ def test_job_start_sets_what_torch_needs(home: Ctl, tmp_path: Path, backend: str
 def test_ranks_of_job_start_meet_again_and_again_at_the_held_port(home: Ctl, tmp_path: Path) -> None:
     program = tmp_path / "meets.py"
     program.write_text(
-        "import os, torch, torch.distributed as dist\n"
+        "import os, pathlib, time, torch, torch.distributed as dist\n"
         "rank, size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
         "address = 'tcp://127.0.0.1:' + os.environ['MASTER_PORT']\n"
-        "for how in ({}, {}, {'init_method': address, 'rank': rank, 'world_size': size}):\n"
+        "for turn, how in enumerate(({}, {}, {'init_method': address, 'rank': rank, 'world_size': size})):\n"
         "    dist.init_process_group('gloo', **how)\n"
         "    x = torch.ones(1)\n"
         "    dist.all_reduce(x)\n"
         "    assert x.item() == size\n"
         "    dist.destroy_process_group()\n"
+        "    over = pathlib.Path(os.environ['SWITCHML_JOB_DIR'], f'over-{turn}')\n"
+        "    if rank == 0:\n"
+        "        over.touch()\n"
+        "    while not over.exists():\n"  # or else it may meet the server that is about to end
+        "        time.sleep(0.01)\n"
     )
     result = home.json("job", "start", "--workers", "2", "--", sys.executable, str(program), timeout=SECONDS)
     assert result["state"] == "COMPLETED"
