@@ -12,6 +12,7 @@
 #   make p4          compile the P4 program into dataplane/p4/build; TARGET=bmv2, or TARGET=tofino, which prints its resources
 #   make faults      the tests of failures, including those that are too long for `make test`
 #   make chaos       jobs with one random fault each; ARGS='--runs 100 --seed 7', --racks 2 for trees, or --short
+#   make storms      jobs with several faults each, also in PyTorch (in .venv-torch); ARGS='--runs 200 --seed 7'
 #   make soak        64 ranks in 16 jobs for an hour, whose processes must not grow; ARGS='--minutes 1' for a short run
 #   make job-starts  start and stop 10,000 jobs without a command, and check that no process has grown
 #   make many-ranks  jobs of up to 1,024 real ranks on a tree of switches, and their cost; ARGS=--short for one of 130
@@ -54,7 +55,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test test-native faults chaos soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan tsan-python fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test test-native faults chaos storms soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan tsan-python fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -127,6 +128,9 @@ faults: $(VENV)/dev.stamp
 
 chaos: $(VENV)/dev.stamp
 	$(BIN)/python tests/chaos/run.py $(ARGS)
+
+storms: $(TORCH_VENV)/torch.stamp
+	$(TORCH_VENV)/bin/python tests/chaos/run.py --storms $(ARGS)
 
 soak: $(VENV)/dev.stamp
 	$(BIN)/python tests/soak/run.py $(ARGS)

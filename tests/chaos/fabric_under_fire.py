@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import with_held_ports
 from fabric_harness import Ctl, runs, wait_until
+from outcome import Outcome, outcome_of
 
 from switchml.common.clock import TEST_VARIABLE
 from switchml.common.processes import StartingProcess
@@ -45,6 +47,8 @@ SMALLEST_PACKET: Final = 64
 UP_SECONDS: Final = 300.0
 READY_SECONDS: Final = 60.0
 """The time in which a process that is started again must be ready."""
+WHOLE_SECONDS: Final = 120.0
+"""The time in which all agents and switches must be connected after that."""
 CALL_SECONDS: Final = 15
 """The timeout of each collective."""
 
@@ -101,6 +105,8 @@ class Shape:
     step: int  # the step at which the fault strikes
     size: int
     racks: int = 0  # 0: one switch without racks
+    aggregators: int = 0  # that share the job's slots; 0: none
+    program: str = "survives"  # of the ranks, in tests/fabric/workers
 
     @property
     def in_namespaces(self) -> bool:
@@ -115,6 +121,7 @@ class Shape:
 
     def __str__(self) -> str:
         where = f"{self.kind}, {self.racks} racks" if self.racks else self.kind
+        where += f", {self.aggregators} aggregators" if self.aggregators else ""
         return f"{where}, {self.workers} ranks on {self.agents} agents, --on-failure {self.policy}, step {self.step}"
 
 
@@ -150,11 +157,12 @@ class FabricUnderFire:
             self.words.wait_for_step(self.shape.step, self.job, END_SECONDS)
 
     def begin_job(
-        self, workers: int, policy: str, steps: int, *more: str, pause: float = 0.02
+        self, workers: int, policy: str, steps: int, *more: str, pause: float = 0.02, until: Path | None = None
     ) -> tuple[subprocess.Popen[str], Words]:
-        """Start a job that checks its sums, with more options of `job start`."""
-        worker = self.ctl.worker("survives", "--size", str(self.shape.size), "--steps", str(steps))
+        """Start a job that checks its sums, with more options of `job start`; it ends once the file `until` exists."""
+        worker = self.ctl.worker(self.shape.program, "--size", str(self.shape.size), "--steps", str(steps))
         worker += ["--pause", str(pause), "--timeout", str(CALL_SECONDS), "--say-steps"]
+        worker += ["--until", str(until)] if until else []
         start = ["job", "start", "--workers", str(workers), "--on-failure", policy, *more]
         job = self.ctl.start(*start, *worker)
         return job, Words(job)
@@ -167,6 +175,10 @@ class FabricUnderFire:
     def struck(self) -> None:
         self.hit = time.monotonic()
 
+    def outcome(self, names: Sequence[str]) -> Outcome:
+        """Return the outcome of the ended job; `names` are the errors of the fault."""
+        return outcome_of(self.words, self.hit, names)
+
     # ---- processes ----
 
     def process(self, name: str) -> dict[str, Any]:
@@ -177,6 +189,22 @@ class FabricUnderFire:
         if name == "agent":
             return found[self.chance.choice([agent["name"] for agent in self.fabric().agents])]
         return found[name]
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[ControllerClient]:
+        with ControllerClient(self.fabric().controller) as client:
+            yield client
+
+    def wait_whole(self) -> None:
+        """Wait until all switches and agents are there again."""
+
+        def whole() -> bool:
+            with self.client() as client:
+                agents = {agent.name for agent in client.list_agents() if agent.live}
+                connected = all(switch.connected for switch in client.list_switches())
+            return connected and agents == {agent["name"] for agent in self.fabric().agents}
+
+        wait_until(whole, "all switches and agents are there", WHOLE_SECONDS)
 
     def fabric(self) -> Fabric:
         """Return the content of fabric.json."""
@@ -253,10 +281,10 @@ class FabricUnderFire:
     def cut_links(self, seconds: float) -> None:
         """Take links down, in a namespace, or let the switch drop all packets of a port; later restore them."""
         if self.shape.in_namespaces:
-            fabric = self.fabric()
-            interface = switch_interface(
-                fabric.switches[0]["name"], self.chance.choice([host["switch_port"] for host in fabric.agents])
-            )
+            topology = self.fabric().topology
+            assert topology is not None
+            host = self.chance.choice(topology["hosts"])
+            interface = switch_interface(host["switch"], host["port"])
             self.struck()
             self.set_link(interface, "down")
             time.sleep(seconds)
@@ -279,7 +307,7 @@ class FabricUnderFire:
 
     def lose(self, share: float) -> None:
         """Let the switch drop this fraction of the packets that its ports receive, and of those that they send."""
-        with ControllerClient(self.fabric().controller) as client:
+        with self.client() as client:
             client.set_loss("", [], share, share)
         if share:
             self.struck()
@@ -334,10 +362,9 @@ class FabricUnderFire:
 
     def controller_works(self) -> bool:
         """Return whether the controller can still read and write its store."""
-        fabric = self.fabric()
         damage = ""
         try:
-            with ControllerClient(fabric.controller) as client:
+            with self.client() as client:
                 client.list_jobs(include_ended=True)
                 client.drain_switch("", True)
                 client.drain_switch("", False)
@@ -399,7 +426,7 @@ class FabricUnderFire:
 
     def _leftovers(self) -> list[str]:
         found: list[str] = []
-        with ControllerClient(self.fabric().controller) as client:
+        with self.client() as client:
             live = client.list_jobs()
             for name in [switch.name for switch in client.list_switches()]:
                 found += [f"{name}: {what}" for what in _left_in_switch(client.show_switch(name), live)]

@@ -7,16 +7,17 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fabric_under_fire import Words
+if TYPE_CHECKING:
+    from fabric_under_fire import Words
 
 
 @dataclass
 class Outcome:
     """`noticed`: seconds after which each rank learnt of the fault; `stood_still`: the longest time around it without a
     step of any rank, in a job that continued; `usable`: from the end of the job until the next one had completed, or
-    could start; `late`: ranks that learnt of the fault later than they should."""
+    could start; `late`: ranks that learnt of the fault later than they should; `faults`: those of a storm."""
 
     completed: int = 0
     went_on: int = 0
@@ -28,6 +29,7 @@ class Outcome:
     late: int = 0
     leaks: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 def outcome_of(words: Words, hit: float, names: Sequence[str]) -> Outcome:

@@ -24,7 +24,6 @@ from fabric_under_fire import FabricUnderFire, Shape, Words
 from faults import BMV2, LOST_RANK, NAMESPACES
 from outcome import Outcome, outcome_of
 
-from switchml.controller.client import ControllerClient
 from switchml.topologies.namespaces import switch_interface
 
 STEPS: Final = 60
@@ -86,11 +85,6 @@ class Racks(FabricUnderFire):
     def leaves(self) -> list[str]:
         return [switch["name"] for switch in self.fabric().switches if switch["name"] != TOP]
 
-    @contextlib.contextmanager
-    def client(self) -> Iterator[ControllerClient]:
-        with ControllerClient(self.fabric().controller) as client:
-            yield client
-
     def uplink(self) -> tuple[str, int]:
         """Return a leaf of the job and its port that leads to the spine."""
         leaf = self.chance.choice([place.switch for place in self.tree.switches if place.upstream])
@@ -112,17 +106,6 @@ class Racks(FabricUnderFire):
         """Raise subprocess.TimeoutExpired if the job hangs."""
         self.job.wait(END_SECONDS)
         self.words.close()
-
-    def wait_whole(self) -> None:
-        """Wait until all switches and agents are there again."""
-
-        def whole() -> bool:
-            with self.client() as client:
-                agents = {agent.name for agent in client.list_agents() if agent.live}
-                connected = all(switch.connected for switch in client.list_switches())
-            return connected and agents == {agent["name"] for agent in self.fabric().agents}
-
-        wait_until(whole, "all switches and agents are there", READY_SECONDS)
 
     def close(self) -> None:
         try:

@@ -3,7 +3,8 @@
 After each run, all sums must be exact or an error must name the fault, every process must have ended, no resource may
 be left, and another job must run. The seed and the number of the run determine the fault, its target and the step of
 the job at which it happens: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of seed 7. With --racks
-the faults are those of jobs on trees of switches (racks.py), one after another on the same fabric.
+the faults are those of jobs on trees of switches (racks.py), one after another on the same fabric. With --storms each
+job has several faults (storms.py).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "fabric"))
 
 import racks
+import storms
 from fabric_under_fire import STEPS, FabricUnderFire, Shape
 from faults import FAULTS, Fault
-from outcome import Outcome, outcome_of, table
+from outcome import Outcome, table
 from racks import Racks
+from storms import STORMS, Storm
 
 from switchml.common.errors import StartError
 from switchml.controller.errors import ControllerError
@@ -38,6 +41,8 @@ SHORT = ("worker killed", "switch killed and restarted", "controller killed and 
 """The faults of the short form, which runs each of them once."""
 SHORT_ON_RACKS = ("leaf killed", "worker killed", "uplink cut")
 """The faults of the short form on racks; that of a link needs namespaces."""
+ALL_FAULTS = FAULTS | STORMS
+"""The faults with a separate fabric for each run."""
 RUNS_OF_A_FABRIC = 40
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
@@ -90,17 +95,16 @@ def draw(fault: Fault, chance: random.Random, kinds: list[str]) -> Shape:
     return Shape(kind, policy, workers, agents, step, 2000 if kind == "bmv2" else 200_000)
 
 
-def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path) -> Outcome:
+def run_once(fault: Fault, fire: FabricUnderFire) -> Outcome:
     """Run a job with one fault; raises AssertionError or subprocess.TimeoutExpired if a condition is violated."""
-    fire = FabricUnderFire(directory, shape, chance)
     try:
-        fire.up(*fault.up, *(["--seed", str(chance.randrange(2**32))] if fault.up else []))
+        fire.up(*fault.up, *(["--seed", str(fire.chance.randrange(2**32))] if fault.up else []))
         fire.start_job()
         fault.strike(fire)
         fire.wait_end()
         ended = time.monotonic()
         fault.repair(fire)
-        outcome = outcome_of(fire.words, fire.hit, fault.names)
+        outcome = fire.outcome(fault.names)
         if fire.state() == "running":
             outcome.leaks += fire.leftovers()
         if fault.up:
@@ -113,10 +117,10 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
         outcome.leaks += fire.remains()
         outcome.wrong += outcome.leaks
         if outcome.wrong:
-            keep_logs(directory)
+            keep_logs(fire.directory)
         return outcome
     except BaseException:
-        keep_logs(directory)
+        keep_logs(fire.directory)
         raise
     finally:
         fire.close()
@@ -146,11 +150,11 @@ def fabric_directory(small_disk: bool) -> Iterator[Path]:
 def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape, Outcome, bool]:
     """Do one run; the last value returned says whether the machine was suspended during it."""
     chance = random.Random(f"{seed}/{number}")
-    fault = FAULTS[name]
-    shape = draw(fault, chance, kinds)
+    fault = ALL_FAULTS[name]
+    shape = storms.draw(name, chance, kinds) if name in STORMS else draw(fault, chance, kinds)
     with Standstill() as standstill, fabric_directory(fault.small_disk) as directory:
         try:
-            outcome = run_once(fault, chance, shape, directory)
+            outcome = run_once(fault, (Storm if name in STORMS else FabricUnderFire)(directory, shape, chance))
         except (AssertionError, StartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
     return shape, outcome, standstill.seen
@@ -207,13 +211,14 @@ def runs_on_fabrics(options: argparse.Namespace, names: list[str], kinds: list[s
 def parse() -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__)
-    every = list(dict.fromkeys((*FAULTS, *racks.RACK_FAULTS)))
+    every = list(dict.fromkeys((*ALL_FAULTS, *racks.RACK_FAULTS)))
     parser.add_argument("--runs", type=int, help="default: two for each fault")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--fault", action="append", choices=every, help="only this fault; may be repeated")
     parser.add_argument("--kind", action="append", choices=["shm", "udp", "soft", "bmv2"], help="only such fabrics")
     parser.add_argument("--racks", type=int, default=0, help="faults of jobs on this many racks below a spine")
+    parser.add_argument("--storms", action="store_true", help="several faults of each job")
     parser.add_argument("--short", action="store_true", help="a short form of about a minute, with and without racks")
     parser.add_argument("--record", type=Path, help="append each run to this file, one JSON object per line")
     return parser.parse_args()
@@ -229,7 +234,8 @@ def chosen_runs(options: argparse.Namespace) -> Iterator[Run]:
         start = runs_on_racks
     else:
         kinds = options.kind or ["shm", "udp", "soft", "bmv2"]
-        names = [name for name in options.fault or FAULTS if name in FAULTS and set(FAULTS[name].kinds) & set(kinds)]
+        faults = STORMS if options.storms else FAULTS
+        names = [name for name in options.fault or faults if name in faults and set(faults[name].kinds) & set(kinds)]
         start = runs_on_fabrics
     if not names:
         raise SystemExit("none of these faults can be caused here: they may need root, ip, nft or simple_switch_grpc")

@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -49,11 +50,12 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--timeout", type=float)
     parser.add_argument("--say-steps", action="store_true")
+    parser.add_argument("--until", type=Path, help="end once this file exists, although steps are left")
     options = parser.parse_args()
     comm = switchml.connect()
     victim = int(os.environ["RANK"]) in options.victim and comm.generation == 0
-    step, agreed = 0, comm.generation == 0
-    while step < options.steps:
+    step, last, agreed = 0, options.steps, comm.generation == 0
+    while True:
         if victim and step == options.at:
             threading.Thread(target=kill_in_the_middle, args=(comm, options.size, options.delay)).start()
         try:
@@ -62,8 +64,13 @@ def main() -> None:
                 word = np.array([step], np.int64)
                 comm.broadcast(word, root, timeout=options.timeout)
                 step, agreed = int(word[0]), True
+            if step == last:
+                comm.barrier(timeout=options.timeout)
+                break
+            told = np.array([options.until is not None and options.until.exists()], np.int32)
             x = np.full(options.size, 7 * step + 1, np.int32)
-            works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in np.array_split(x, 3)]
+            dense = np.array_split(x, 3) if options.until is None else [told, *np.array_split(x, 3)]
+            works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in dense]
             y = sparse_values(comm.rank, options.size // 3, step)
             works.append(comm.all_reduce(y, sparse=True, async_op=True, timeout=options.timeout))
             for work in works:
@@ -75,15 +82,15 @@ def main() -> None:
             if options.say_steps:
                 say({"step": step, "at": time.monotonic()})
             step += 1
+            last = step if told[0] else last
             time.sleep(options.pause)
         except switchml.WorldChanged as change:
-            agreed = False
+            agreed, last = False, options.steps  # a rank that joins now was not told
             say({"changed": time.monotonic(), "lost": change.ranks, "epoch": change.epoch, "rank": change.rank})
             say({"message": str(change), "completed": change.completed, "world_size": change.world_size})
         except switchml.SwitchMLError as error:
             say({"error_at": time.monotonic(), "error": f"{type(error).__name__}: {error}"})
             raise SystemExit(3) from None
-    comm.barrier()
     say({"rank": comm.rank, "world_size": comm.world_size, "epoch": comm.epoch, "steps": step})
     comm.close()
 
