@@ -14,9 +14,12 @@ from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import Security
 from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import JobTables, RankPort
+from switchml.controller.drivers import JobTables, RankPort, bfrt_session
 from switchml.controller.drivers.bfrt import BfrtDriver
 from switchml.dataplane.tofino_port import TofinoPort
+
+# The server computes in the driver's own thread, which on a busy machine may take long.
+bfrt_session._CALL_SECONDS = 60.0
 
 PORTS = (
     TofinoPort("1/0", 1, "100G", "rs", "off"),
