@@ -130,9 +130,9 @@ class Session:
         reported = ""
         while True:
             try:
-                # A new channel each time, which has no backoff and reads the certificates again. Proxies are never
-                # used.
-                options = [("grpc.enable_http_proxy", 0)]
+                # A new channel each time, which reads the certificates again. It shares no connections with others,
+                # because shared ones wait longer and longer after failed attempts. Proxies are never used.
+                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
                 async with self._security.aio_channel(self._controller, CONTROLLER_NAME, options) as channel:
                     self._channel = channel
                     await self._converse(channel)

@@ -27,6 +27,7 @@ _CALL_SECONDS = 10.0
 _BATCH = 500
 _CLIENT_IDS = 1 << 24  # the server keeps only 24 bits
 _OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),  # each attempt connects at once: shared connections wait after failures
     ("grpc.max_receive_message_length", 256 << 20),  # a program's binary comes with its bfrt.json
     ("grpc.keepalive_time_ms", 5000),
     ("grpc.keepalive_timeout_ms", 3000),

@@ -14,11 +14,14 @@ from agents_server import DEADLINE, AgentsServer, serving
 from soft_switch import running_switch, stopped
 
 import switchml
+from switchml.common.tls import Security
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.host_agent.errors import RegistrationRefused
 from switchml.host_agent.jobs import Jobs
+
+ATTEMPTS = 6
 
 
 async def test_it_introduces_itself_and_beats(tmp_path: Path) -> None:
@@ -272,6 +275,33 @@ async def test_jobs_outlive_the_controller(tmp_path: Path) -> None:
             with pytest.raises(switchml.JobEnded):
                 await in_thread(comms[0].barrier)
             await in_thread(comms[0].close)
+
+
+async def test_each_attempt_to_find_the_controller_makes_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise grpc's waits between connections, which grow, would delay the return of the ranks after a long time."""
+    attempts, connections, enough = 0, 0, asyncio.Event()
+    aio_channel = Security.aio_channel
+
+    def attempt(*arguments: Any) -> grpc.aio.Channel:
+        nonlocal attempts
+        attempts += 1
+        if attempts > ATTEMPTS:
+            enough.set()
+        return aio_channel(*arguments)
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.close()
+
+    async with running_agent(tmp_path) as agent:
+        await agent.stop_controller()
+        async with await asyncio.start_server(refuse, "127.0.0.1", int(agent.options.controller.rpartition(":")[2])):
+            monkeypatch.setattr(Security, "aio_channel", attempt)
+            await asyncio.wait_for(enough.wait(), DEADLINE)
+    assert connections >= ATTEMPTS
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ALREADY_EXISTS])
