@@ -131,6 +131,18 @@ class Transitions:
         elif ranks:
             self.ranks_lost(live, ranks, why)
 
+    def agent_restarted(self, live: LiveJob, agent: str, ranks: Sequence[Rank]) -> None:
+        """Handle the return of an agent in another process, with these `ranks` of the job that have not ended."""
+        if ranks:
+            self.ranks_lost(live, ranks, f"agent {agent} was restarted")
+        self._stop_awaiting(live, agent)
+
+    def _stop_awaiting(self, live: LiveJob, agent: str) -> None:
+        """Stop waiting for the return of an agent that has none of its ranks any more."""
+        transition = live.transition
+        if transition is not None and transition.returning and transition.endpoints is not None:
+            transition.endpoints.withdraw(agent)
+
     def _leave_epoch(self, live: LiveJob, lost: Sequence[int], why: str) -> None:
         if live.transition is None:
             self._begin(live, Transition(past=True), f"new epoch of job {live.job.name}")
@@ -180,6 +192,7 @@ class Transitions:
             return
         if any((rank.address, rank.udp_port) != endpoint for rank, endpoint in endpoints):
             self.ranks_lost(live, [rank for rank, _ in endpoints], f"agent {agent} has other sockets")
+            self._stop_awaiting(live, agent)
             return
         transition = live.transition
         if transition is not None and transition.returning and transition.endpoints is not None:
@@ -421,7 +434,8 @@ class Transitions:
     async def _await_return(self, live: LiveJob, transition: Transition) -> None:
         """Wait for the agents to return to the epoch that the job was in when the controller ended.
 
-        A loss does not end the wait: the agents of the other ranks must be back before these can leave the epoch.
+        A loss does not end the wait: the agents of the other ranks must be back before these can leave the epoch, and
+        those of lost ranks that are replaced before these have a place.
         """
         transition.target = live
         answers = transition.endpoints = Answers({rank.agent for rank in live.job.ranks if not rank.ended})
@@ -431,7 +445,12 @@ class Transitions:
                 await self._ask(live, transition, answers, {}, max(0.0, deadline - time.monotonic()))
                 return
             except _Interrupted:  # noqa: PERF203
-                carrying = {rank.agent for rank in live.job.ranks if not rank.ended}
+                replaces = live.job.on_failure is OnFailure.RESTART and time.monotonic() < deadline
+                carrying = {
+                    rank.agent
+                    for rank in live.job.ranks
+                    if not rank.ended or (replaces and rank.state is RankState.LOST)
+                }
                 for agent in answers.futures.keys() - carrying:
                     answers.withdraw(agent)
                 if not any(answers.awaits(agent) for agent in carrying):
@@ -486,6 +505,8 @@ class Transitions:
         if not transition.past:
             raise AgentTimeout(f"agent {names} opened no sockets for job {live.job.name} within {seconds:.0f} s")
         silent = [rank for rank in live.job.ranks if rank.agent in agents and not rank.ended]
+        if transition.returning and not silent:
+            return  # only ranks that are lost already were there
         if transition.returning:
             why = f"agent {names} did not come back within {RECOVERY_SECONDS:g} s of the controller's start"
             self.ranks_lost(live, silent, why)

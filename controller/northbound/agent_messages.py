@@ -72,9 +72,9 @@ class AgentMessages:
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
         for live in self._jobs.live_jobs():
-            lost = [r for r in live.job.ranks_by_agent().get(session.name, ()) if not r.ended]
-            if lost and lost[0].instance != session.registration.instance:
-                self._transitions.ranks_lost(live, lost, f"agent {session.name} was restarted")
+            carried = live.job.ranks_by_agent().get(session.name, ())
+            if carried and carried[0].instance != session.registration.instance:
+                self._transitions.agent_restarted(live, session.name, [r for r in carried if not r.ended])
 
     def lost(self, session: AgentSession, why: str) -> None:
         """Fail the jobs that an agent carried, and forget the ranks that wait at it."""

@@ -511,6 +511,42 @@ async def test_a_loss_is_heeded_when_the_agents_of_the_other_ranks_are_back(worl
     assert change.lost == (1,)
 
 
+@pytest.mark.parametrize("returns", ["its agent", "its agent, restarted", "nothing"])
+async def test_a_lost_rank_has_a_place_when_its_agent_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, returns: str
+) -> None:
+    """The agent of a rank that ended while the controller was away may be the last one that comes back."""
+    if returns == "nothing":
+        monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.1)
+    for name in ("a1", "a2"):
+        world.agent(name, max_ranks=1)
+    live = await world.running(2, OnFailure.RESTART)
+    world.by_name["a2"].session.end("the controller was killed")
+    world.transitions.recover(live)
+    await world.idle()
+    world.lose(1)
+    world.transitions.returned(live, "a1", world.by_name["a1"].endpoints([0]))
+    await world.idle()
+    assert world.steps == ["a1 activation 1"]
+    assert live.transition is not None
+    if returns == "nothing":
+        assert live.transition.task is not None
+        await live.transition.task
+        await world.idle()
+        assert "agent a2 is gone or refuses" in live.job.failure
+        return
+    world.by_name["a2"].task.cancel()
+    endpoints = world.by_name["a2"].endpoints([1])
+    world.agent("a2", max_ranks=1)
+    if returns == "its agent":
+        world.transitions.returned(live, "a2", endpoints)
+    else:
+        world.transitions.agent_restarted(live, "a2", [])
+    await world.idle()
+    assert world.steps_of("switch") == ["replace 1 by 2"]
+    assert live.vacant(1) is live.job.ranks[1]
+
+
 async def test_ranks_of_agents_that_do_not_return_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.0)
     for name in ("a1", "a2"):
