@@ -127,9 +127,10 @@ def run_once(fault: Fault, fire: FabricUnderFire) -> Outcome:
 
 
 def keep_logs(directory: Path) -> None:
-    """Keep the logs of the fabric's processes of a failed run."""
+    """Keep the logs of the fabric's processes and of the ranks of a failed run."""
     kept = Path(tempfile.mkdtemp(prefix="swml-chaos-kept-"))
-    shutil.copytree(directory / "run" / "logs", kept / "logs", dirs_exist_ok=True)
+    for logs in ("logs", "jobs"):
+        shutil.copytree(directory / "run" / logs, kept / logs, dirs_exist_ok=True)
     print(f"logs are in {kept}", file=sys.stderr)
 
 

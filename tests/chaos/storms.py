@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from fabric_harness import runs, wait_until
 from fabric_under_fire import END_SECONDS, FabricUnderFire, Shape
 from faults import EMBEDDED, FAULTS, LOST_RANK, NAMESPACES, Fault
 from outcome import Outcome
@@ -135,6 +136,9 @@ class Storm(FabricUnderFire):
     def process(self, name: str) -> dict[str, Any]:
         return super().process(self.chance.choice(self.switches) if name == "switch" else name)
 
+    def worker_pid(self) -> int:
+        return self.chance.choice(sorted(self._processes_of_ranks().values()))
+
     def cut_links(self, seconds: float) -> None:
         """Cut the link of a host, or, on loopback, all links of one switch."""
         between_switches = self.shape.racks and not self.shape.in_namespaces
@@ -161,6 +165,7 @@ class Storm(FabricUnderFire):
             worker = self.chance.choice(sorted(found))
             self.taken.add(worker)
             self.kill(found[worker])
+            wait_until(lambda: not runs(found[worker]), f"worker {worker} has ended", 10)
 
     def kill_worker_while_controller_is_away(self) -> None:
         self.go_on(SETTLED_STEPS)

@@ -63,7 +63,9 @@ def main() -> None:
             moved += expected
             told[0] = options.until.exists()
             dist.all_reduce(told)
-        except switchml.torch.SwitchMLBackendError as error:
+        except RuntimeError:  # a backward pass does not preserve the type
+            error = switchml.torch.last_error()
+            assert error is not None
             say({"error_at": time.monotonic(), "error": f"{error.reason}: {error}", "ranks": error.ranks})
             raise SystemExit(3) from None
         say({"step": step, "at": time.monotonic()})
