@@ -41,7 +41,7 @@ def _listener() -> socket.socket:
 
 
 def _hand_out(listener: socket.socket, door: socket.socket) -> None:
-    """Send the listener to each process of this user that connects, until the door is shut; nothing is to be read."""
+    """Send the listener to each process of this user that connects, until the door is shut. They need not ask."""
     while True:
         try:
             caller, _ = door.accept()

@@ -1,4 +1,4 @@
-"""MASTER_PORT: nobody else can listen there, and only processes of the launcher's user get its socket."""
+"""MASTER_PORT: no other process can listen there, and only processes of the launcher's user get its socket."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 
 class Server:
-    """Listens as torch's TCPStore does; at a socket that is given, or at one of its own."""
+    """Listens as torch's TCPStore does; at a socket that is given, otherwise at a new one."""
 
     def __init__(
         self,
