@@ -157,11 +157,18 @@ class FabricUnderFire:
             self.words.wait_for_step(self.shape.step, self.job, END_SECONDS)
 
     def begin_job(
-        self, workers: int, policy: str, steps: int, *more: str, pause: float = 0.02, until: Path | None = None
+        self,
+        workers: int,
+        policy: str,
+        steps: int,
+        *more: str,
+        pause: float = 0.02,
+        call_seconds: float = CALL_SECONDS,
+        until: Path | None = None,
     ) -> tuple[subprocess.Popen[str], Words]:
         """Start a job that checks its sums, with more options of `job start`; it ends once the file `until` exists."""
         worker = self.ctl.worker(self.shape.program, "--size", str(self.shape.size), "--steps", str(steps))
-        worker += ["--pause", str(pause), "--timeout", str(CALL_SECONDS), "--say-steps"]
+        worker += ["--pause", str(pause), "--timeout", str(call_seconds), "--say-steps"]
         worker += ["--until", str(until)] if until else []
         start = ["job", "start", "--workers", str(workers), "--on-failure", policy, *more]
         job = self.ctl.start(*start, *worker)

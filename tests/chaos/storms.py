@@ -20,7 +20,7 @@ from typing import Any, Final
 from unittest import mock
 
 from fabric_harness import runs, wait_until
-from fabric_under_fire import END_SECONDS, FabricUnderFire, Shape
+from fabric_under_fire import END_SECONDS, UP_SECONDS, FabricUnderFire, Shape
 from faults import EMBEDDED, FAULTS, LOST_RANK, NAMESPACES, Fault
 from outcome import Outcome
 
@@ -33,6 +33,8 @@ from switchml.topologies import shaped_links
 
 AGGREGATOR_PORT: Final = 1
 ENDLESS_STEPS: Final = 1_000_000
+CALL_SECONDS: Final = 90.0
+"""The timeout of each collective: longer than a controller is away whose start takes long on a busy machine."""
 RESTARTS: Final = 100
 JOB: Final = "storm"
 LINKS: Final = shaped_links.Shape(10**9, 0.05)
@@ -76,9 +78,9 @@ class Storm(FabricUnderFire):
         if self.shape.policy == "restart":
             more += ["--restarts", str(RESTARTS)]
         self.job, self.words = self.begin_job(
-            self.shape.workers, self.shape.policy, ENDLESS_STEPS, *more, until=self._end
+            self.shape.workers, self.shape.policy, ENDLESS_STEPS, *more, call_seconds=CALL_SECONDS, until=self._end
         )
-        self.words.wait_for_step(self.shape.step, self.job, END_SECONDS)
+        self.words.wait_for_step(self.shape.step, self.job, UP_SECONDS)
         with self.client() as client:
             places = client.get_job(JOB).switches
         self.switches = [place.switch for place in places]
