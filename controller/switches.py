@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from switchml.common.deadline import within
 from switchml.common.port_numbers import highest_port
 from switchml.common.shared_readings import SharedReadings
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
@@ -38,6 +41,7 @@ class ManagedSwitch:
         self.neighbours: dict[int, str] = {}  # the switches at its ports that lead to one
         self.last_told = False  # true if the last event in the log is that it was connected
         self.last_vouched = 0  # the last epoch that may be used under the nonce which the switch keeps
+        self._changed = asyncio.Event()  # its connection has changed since `wait_connected` looked at it
 
     @property
     def name(self) -> str:
@@ -67,6 +71,18 @@ class ManagedSwitch:
                 f"switch {self.name} is for agents and jobs of tenant {self.tenant}, and not for {whose}; name another"
                 " switch, or let an administrator remove `tenant` from the switch in the controller's configuration"
             )
+
+    def connection_changed(self) -> None:
+        """Wake the tasks that wait for its connection."""
+        self._changed.set()
+
+    async def wait_connected(self, seconds: float) -> None:
+        """Return when there is a connection to it, or after some seconds without one."""
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(asyncio.TimeoutError):
+            while not self.driver.connected:
+                self._changed.clear()
+                await within(deadline - time.monotonic(), self._changed.wait())
 
     @property
     def ready(self) -> bool:
@@ -101,6 +117,7 @@ class Switches:
         return iter(self._switches.values())
 
     def _connection_changed(self, switch: ManagedSwitch, connected: bool) -> None:
+        switch.connection_changed()
         if connected and not switch.last_told:
             role = "as its primary" if switch.driver.primary else "standing by: another controller is its primary"
             self._store.events.record(EventKind.SWITCH_CONNECTED, role, switch=switch.name)

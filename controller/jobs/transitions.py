@@ -62,7 +62,7 @@ ANSWER_SECONDS = 3.0
 RETURN_SECONDS = 60.0
 """The time that the other ranks wait for a process that replaces a lost one."""
 RECOVERY_SECONDS = 10.0
-"""The time for agents to connect again after a restart of the controller."""
+"""The time for agents, and then for switches, to be connected again after a restart of the controller."""
 _MAX_PHASE = 2**31
 
 
@@ -278,6 +278,8 @@ class Transitions:
             if transition.returning:
                 await self._await_return(live, transition)
                 return True
+            if transition.past:
+                await self._await_switches(live)
             target = transition.target = self._plan(live, transition)
             if transition.past:
                 await self._quiesce(live, transition)
@@ -288,6 +290,12 @@ class Transitions:
             transition.returning = False
             return False
         return True
+
+    async def _await_switches(self, live: LiveJob) -> None:
+        """Wait for switches that a controller which has just been started, or has lost them, does not reach yet."""
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        for switch in live.switches:
+            await switch.wait_connected(deadline - time.monotonic())
 
     # ---- 1: plan ---------------------------------------------------------------------------------------------------
 

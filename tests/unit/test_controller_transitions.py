@@ -547,6 +547,26 @@ async def test_a_lost_rank_has_a_place_when_its_agent_is_back(
     assert live.vacant(1) is live.job.ranks[1]
 
 
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_loss_waits_for_a_switch_that_is_not_connected_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    if not returns:
+        monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.1)
+    world.agent("a1")
+    live = await world.running(2)
+    world.driver.connected = False
+    world.lose(1)
+    await world.idle()
+    assert world.steps == []
+    assert not live.job.in_transition  # a controller that takes over now can continue the job
+    world.driver.connected = returns
+    assert live.transition is not None
+    assert live.transition.task is not None
+    await live.transition.task
+    assert world.steps_of("switch") == ["replace 1 by 2"]
+
+
 async def test_ranks_of_agents_that_do_not_return_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.0)
     for name in ("a1", "a2"):
