@@ -173,6 +173,11 @@ class Storm(FabricUnderFire):
         self.go_on(SETTLED_STEPS)
         self.kill_and_restart("controller", self.kill_worker)
 
+    def restart_controller(self) -> None:
+        """Kill and restart the controller, but not while the job changes its epoch, which would end the job."""
+        self.go_on(SETTLED_STEPS)
+        self.kill_and_restart("controller")
+
     def kill_agent(self) -> None:
         """Kill and restart an agent, unless all ranks are there."""
         self.go_on(SETTLED_STEPS)
@@ -208,12 +213,12 @@ DISTURB: Final[dict[str, Callable[[Storm], None]]] = {
             "agent stopped",
             "switch stopped",
             "controller stopped",
-            RESTARTED,
             "link cut and healed",
             "clocks jump",
         )
     },
     "5 % of packets lost": Storm.lose_for_a_while,
+    RESTARTED: Storm.restart_controller,
 }
 """The faults that take no rank."""
 TAKE: Final[dict[str, Callable[[Storm], None]]] = {
