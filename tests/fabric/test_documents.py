@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -151,7 +153,8 @@ class Reader:
         """Stop the daemons that were started."""
         started = self.directory / "daemons"
         for pid in started.read_text().split()[::-1] if started.exists() else []:
-            subprocess.run(["kill", "-TERM", pid], capture_output=True, check=False)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGTERM)
             wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"process {pid} has ended")  # type: ignore[misc]
 
 
