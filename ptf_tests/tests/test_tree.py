@@ -11,6 +11,7 @@ from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, contribution_frame, result_frame
 from ptf_tests.job import default_host
 from ptf_tests.leaf_job import LeafJob
+from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.wire import Packet
 
@@ -73,7 +74,7 @@ class ParentCompletes(_BelowAParent):
 
 @group("values")
 class CodesBelowAParent(_BelowAParent):
-    """Codes of ranks reach the parent as words."""
+    """Codes of ranks reach the parent as words, and its RESULT has words: in a format of codes it is not its."""
 
     def runTest(self) -> None:
         if not self.target.expands_codes:
@@ -83,6 +84,10 @@ class CodesBelowAParent(_BelowAParent):
         packets = [job.packet(rank, values=codes, format=Format.NATURAL8 + rank) for rank in range(2)]
         self.fill(job, packets)
         result = job.from_parent(owner=1)
+        for number in CODED_FORMATS:
+            self.refuse(replace(result, format=number, values=codes), job.parent, DropReason.FORGED_RESULT)
+            self.refuse(replace(job.from_parent_without_values(), format=number), job.parent, DropReason.FORGED_RESULT)
+        self.expect_nothing()
         self.answer(job, result, Verdict.COMPLETED)
         self.expect_result(job, job.to_ranks(result))
         self.contribute(job, packets[1], Verdict.RESENT)

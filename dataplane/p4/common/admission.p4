@@ -25,6 +25,9 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
             hdr.udp.length: ternary;
             hdr.ipv4.total_length: ternary;
             hdr.switchml.version: ternary;
+#if CAN_EXPAND_CODES
+            hdr.switchml.kind: ternary;
+#endif
             hdr.switchml.format: ternary;
             hdr.switchml.exponent: range;
             hdr.switchml.flags[0:0]: ternary;  // FLAG_WITHOUT_VALUES

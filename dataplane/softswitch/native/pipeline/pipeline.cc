@@ -161,7 +161,10 @@ std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress,
     return wire::DropReason::bad_kind;
   }
   if (ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
-  if (!wire::is_known(header.format)) return wire::DropReason::bad_format;
+  // Codes are in contributions only: a parent's RESULT has the words of their sum.
+  if (!wire::is_known(header.format) || (is_result(header) && wire::is_coded(header.format))) {
+    return wire::DropReason::bad_format;
+  }
   if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
   if (header.count > slots_->values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
   if (packet.udp_length != wire::udp::bytes + wire::protocol::header_bytes + payload_bytes(header) ||
