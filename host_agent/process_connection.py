@@ -7,11 +7,11 @@ import contextlib
 import logging
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from switchml.common.deadline import within
+from switchml.common.peer_credentials import peer_credentials
 from switchml.common.version import VERSION, same_release
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 MissingRanks = Callable[[LocalJob, int], Awaitable[list[int]]]
 
 _ATTACH_SECONDS: Final = 5.0  # from the connection to the request for a rank
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class ProcessConnection:
@@ -47,10 +46,7 @@ class ProcessConnection:
         self._socket = sock
         self._jobs = jobs
         self._missing_ranks = missing_ranks
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self._pid: int
-        self._uid: int
-        self._pid, self._uid, _ = _CREDENTIALS.unpack(credentials)
+        self._pid, self._uid, _ = peer_credentials(sock)
         self._job: LocalJob | None = None
         self._number = 0  # of the rank that it has or had
         self._rank: LocalRank | None = None  # while it is attached and its job lives

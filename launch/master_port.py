@@ -4,14 +4,12 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 import threading
 from collections.abc import Iterator
-from typing import Final
+
+from switchml.common.peer_credentials import peer_credentials
 
 __all__ = ["held_master_port"]
-
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: process, user, group
 
 
 @contextlib.contextmanager
@@ -50,7 +48,5 @@ def _hand_out(listener: socket.socket, door: socket.socket) -> None:
                 return
             raise
         with caller, contextlib.suppress(ConnectionError):
-            credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            _, user, _ = _CREDENTIALS.unpack(credentials)
-            if user == os.geteuid():
+            if peer_credentials(caller).uid == os.geteuid():
                 socket.send_fds(caller, [bytes(1)], [listener.fileno()])

@@ -10,7 +10,6 @@ import json
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from switchml.common.peer_credentials import peer_credentials
 from switchml.errors import ConnectError
 
 __all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
@@ -27,7 +27,6 @@ _VERDICT_SECONDS: Final = 10.0  # for the controller to compare the calls of all
 _LOSS_CHARACTERS: Final = 500
 _SEND_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
-_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,7 @@ def _require_own(sock: socket.socket, path: Path) -> None:
         ConnectError: another user listens there.
 
     """
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, owner, _ = _CREDENTIALS.unpack(credentials)
+    owner = peer_credentials(sock).uid
     if owner not in (os.geteuid(), 0):
         raise ConnectError(
             f"user {owner} listens at the agent socket {path}, but this process is run by user {os.geteuid()}: nothing "
