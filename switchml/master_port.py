@@ -12,8 +12,6 @@ from switchml.errors import ConnectError
 __all__ = ["adopt_master_port"]
 
 _SECONDS: Final = 30.0
-_AFTER_PORT: Final = ("world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant", "master_listen_fd")
-"""The parameters of torch's TCPStore that may be given by position, after the host's name and the port."""
 
 
 def adopt_master_port(store: type) -> None:
@@ -21,14 +19,20 @@ def adopt_master_port(store: type) -> None:
     make = store.__init__  # type: ignore[misc]
 
     @functools.wraps(make)
-    def make_at_port(self: Any, host_name: str, port: int, *arguments: Any, **options: Any) -> None:
-        given = dict(zip(_AFTER_PORT, arguments, strict=False)) | options
-        if given.get("is_master") and given.get("master_listen_fd") is None:
+    def make_at_port(
+        self: Any,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        if is_master:
             listener = _listener_at(port)
             if listener is not None:
                 options["master_listen_fd"] = listener
-                arguments = arguments[: _AFTER_PORT.index("master_listen_fd")]
-        make(self, host_name, port, *arguments, **options)
+        make(self, host_name, port, world_size, is_master, *arguments, **options)
 
     store.__init__ = make_at_port  # type: ignore[misc]
 
