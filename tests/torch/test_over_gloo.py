@@ -210,9 +210,13 @@ def test_futures_have_the_callers_tensors(ranks: Ranks) -> None:
 
 def unfinished(rank: int) -> None:
     """End the process while Gloo has yet to write results, whose last step needs Python."""
+    store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         dist.all_reduce(torch.ones(FEW, dtype=torch.int16), MAX, async_op=True)
         dist.irecv(in_gaps(torch.ones(FEW))[0], 1)
+        store.set("begun", "")
+    else:
+        store.wait(["begun"])  # if the others had ended, rank 0 could not begin
 
 
 def test_a_program_may_end_without_waiting(ranks: Ranks) -> None:
