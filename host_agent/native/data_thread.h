@@ -39,7 +39,7 @@ class DataThread {
   // The change of epoch, as in JobRanks. Both return the phases held of this thread's slots, and 0 for other slots.
   std::vector<uint32_t> freeze(JobKey key, uint16_t rank);
   std::vector<uint32_t> fetch(JobKey key, uint16_t rank, const std::vector<uint32_t>& targets);
-  // As in JobRanks. Throws std::out_of_range for a job that is not there.
+  // Forwards to JobRanks::pause. Throws std::out_of_range if no job has this key.
   void pause(JobKey key, bool paused);
   // Adds this thread's counters of the rank.
   void add_to(JobKey key, uint16_t rank, RankProfile* profile);

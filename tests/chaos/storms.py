@@ -226,7 +226,7 @@ TAKE: Final[dict[str, Callable[[Storm], None]]] = {
     WHILE_AWAY: Storm.kill_worker_while_controller_is_away,
     "agent killed and restarted": Storm.kill_agent,
 }
-"""Those that take ranks."""
+"""The faults that end processes of ranks."""
 
 
 def _rage(fire: FabricUnderFire) -> None:

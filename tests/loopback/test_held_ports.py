@@ -40,8 +40,9 @@ def switch(directory: Path, address: str, held: int | None = None) -> Iterator[i
     ready = directory / "ready.json"
     ready.unlink(missing_ok=True)
     arguments = command("--grpc", "127.0.0.1:0", "--ready-file", str(ready), "--udp-port", f"1={address}")
-    given = () if held is None else (held,)
-    if given:
+    given: list[int] = []
+    if held is not None:
+        given = [held]
         arguments = [sys.executable, "-c", _GIVE, str(held), *arguments]
     environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")}
     with (directory / "log").open("w") as log:

@@ -492,17 +492,22 @@ async def test_ranks_of_an_agent_with_other_sockets_are_lost(world: World) -> No
     assert [rank.agent for rank in live.job.ranks] == ["a1"]
 
 
-async def test_a_loss_is_heeded_when_the_agents_of_the_other_ranks_are_back(world: World) -> None:
-    """Agents that have not returned yet would not hear that their ranks must stop."""
-    for name in ("a1", "a2", "a3"):
-        world.agent(name)
-    live = await world.running(3)
+async def lose_rank_1_before_its_agent_is_back(world: World, live: LiveJob) -> None:
+    """Restart the controller, lose rank 1, and let only the agent of rank 0 come back."""
     world.transitions.recover(live)
     await world.idle()
     world.lose(1)
     world.transitions.returned(live, "a1", world.by_name["a1"].endpoints([0]))
     await world.idle()
     assert world.steps == ["a1 activation 1"]
+
+
+async def test_a_loss_is_heeded_when_the_agents_of_the_other_ranks_are_back(world: World) -> None:
+    """Agents that have not returned yet would not hear that their ranks must stop."""
+    for name in ("a1", "a2", "a3"):
+        world.agent(name)
+    live = await world.running(3)
+    await lose_rank_1_before_its_agent_is_back(world, live)
     world.transitions.returned(live, "a3", world.by_name["a3"].endpoints([2]))
     await world.idle()
     assert world.steps_of("switch") == ["replace 1 by 2"]
@@ -522,12 +527,7 @@ async def test_a_lost_rank_has_a_place_when_its_agent_is_back(
         world.agent(name, max_ranks=1)
     live = await world.running(2, OnFailure.RESTART)
     world.by_name["a2"].session.end("the controller was killed")
-    world.transitions.recover(live)
-    await world.idle()
-    world.lose(1)
-    world.transitions.returned(live, "a1", world.by_name["a1"].endpoints([0]))
-    await world.idle()
-    assert world.steps == ["a1 activation 1"]
+    await lose_rank_1_before_its_agent_is_back(world, live)
     assert live.transition is not None
     if returns == "nothing":
         assert live.transition.task is not None

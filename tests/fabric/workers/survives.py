@@ -67,9 +67,11 @@ def main() -> None:
             if step == last:
                 comm.barrier(timeout=options.timeout)
                 break
-            told = np.array([options.until is not None and options.until.exists()], np.int32)
+            ending = np.array([options.until is not None and options.until.exists()], np.int32)
             x = np.full(options.size, 7 * step + 1, np.int32)
-            dense = np.array_split(x, 3) if options.until is None else [told, *np.array_split(x, 3)]
+            dense = np.array_split(x, 3)
+            if options.until is not None:
+                dense.insert(0, ending)  # greater than 0 at all ranks once one of them has seen the file
             works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in dense]
             y = sparse_values(comm.rank, options.size // 3, step)
             works.append(comm.all_reduce(y, sparse=True, async_op=True, timeout=options.timeout))
@@ -82,10 +84,10 @@ def main() -> None:
             if options.say_steps:
                 say({"step": step, "at": time.monotonic()})
             step += 1
-            last = step if told[0] else last
+            last = step if ending[0] else last
             time.sleep(options.pause)
         except switchml.WorldChanged as change:
-            agreed, last = False, options.steps  # a rank that joins now was not told
+            agreed, last = False, options.steps  # a rank that joins now does not know the last step
             say({"changed": time.monotonic(), "lost": change.ranks, "epoch": change.epoch, "rank": change.rank})
             say({"message": str(change), "completed": change.completed, "world_size": change.world_size})
         except switchml.SwitchMLError as error:

@@ -50,8 +50,8 @@ def main() -> None:
         nn.init.zeros_(parameter)
     parallel = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEBIBYTES)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    told, step, moved = torch.zeros(1, dtype=torch.int32), 0, 0
-    while not told:
+    ending, step, moved = torch.zeros(1, dtype=torch.int32), 0, 0
+    while not ending:
         try:
             optimizer.zero_grad()
             # DistributedDataParallel averages: with this factor every gradient is an integer before and after that.
@@ -61,8 +61,8 @@ def main() -> None:
                 assert (parameter.grad == expected).all(), "a wrong sum"
             optimizer.step()
             moved += expected
-            told[0] = options.until.exists()
-            dist.all_reduce(told)
+            ending[0] = options.until.exists()
+            dist.all_reduce(ending)
         except RuntimeError:  # a backward pass does not preserve the type
             error = switchml.torch.last_error()
             assert error is not None
