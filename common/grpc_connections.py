@@ -22,7 +22,14 @@ from urllib.parse import unquote
 
 from switchml.common.grpc_address import parse_grpc_address
 
-__all__ = ["CONNECTIONS_OF_A_PEER", "CONNECTION_OPTIONS", "BusyPeers", "limit_connections", "peer_of"]
+__all__ = [
+    "CONNECTIONS_OF_A_PEER",
+    "CONNECTION_OPTIONS",
+    "KEEPALIVE_OPTIONS",
+    "BusyPeers",
+    "limit_connections",
+    "peer_of",
+]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
@@ -39,8 +46,19 @@ CONNECTION_OPTIONS: Final = (
     # A connection without a handshake, or without calls, is closed; clients connect again by themselves.
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),
+    # Clients with the options below are not taken for ones that ping too much.
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_500),
 )
 """Options of a gRPC server that others can connect to."""
+
+KEEPALIVE_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # gRPC 1.85 waits for this time, by default a minute, instead of the one above.
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""Options by which either end notices in 10 s that the other one has stopped, or that its host has vanished."""
 
 Peer: TypeAlias = "tuple[str, int]"
 """Address and port of the other end of a connection."""

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from switchml.common.grpc_address import UNIX
+from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
 from switchml.common.names import parse_job_reference
 from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
@@ -94,11 +95,14 @@ class ControllerClient:
             certificates = self._security.certificates_for(self.address)
             stamp = certificates.stamp() if certificates is not None else ()
             if stamp != self._stamp:
-                # Refused connections are retried soon, so that a controller that has just been started is found.
+                # Refused connections are retried soon, so that a controller that has just been started is found. One
+                # that has stopped, or whose host has vanished, is noticed by a stream too, which has no deadline.
                 options = [
                     ("grpc.initial_reconnect_backoff_ms", 100),
                     ("grpc.max_reconnect_backoff_ms", 1000),
+                    ("grpc.min_reconnect_backoff_ms", 5_000),  # the time that one attempt to connect may take
                     ("grpc.enable_http_proxy", 0),
+                    *KEEPALIVE_OPTIONS,
                 ]
                 channel = self._security.channel(self.address, CONTROLLER_NAME, options)
                 self._channels.append(channel)  # watches continue over the previous one

@@ -17,6 +17,7 @@ import grpc
 
 from switchml.common.clock import Clock, stood_still
 from switchml.common.deadline import within
+from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
@@ -132,7 +133,11 @@ class Session:
             try:
                 # A new channel each time, which reads the certificates again. It shares no connections with others,
                 # because shared ones wait longer and longer after failed attempts. Proxies are never used.
-                options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+                options = [
+                    ("grpc.enable_http_proxy", 0),
+                    ("grpc.use_local_subchannel_pool", 1),
+                    *KEEPALIVE_OPTIONS,
+                ]
                 async with self._security.aio_channel(self._controller, CONTROLLER_NAME, options) as channel:
                     self._channel = channel
                     await self._converse(channel)

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from switchml.common.errors import NotEndedError, RemoteRanksError
 from switchml.controller.client import ControllerClient
-from switchml.controller.errors import ControllerError, DeadlineExceeded
+from switchml.controller.errors import ControllerError, ControllerUnavailable, DeadlineExceeded
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.controller.retry import Retry, ask
@@ -46,7 +46,7 @@ __all__ = [
 
 _END_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
-_ANSWER_SECONDS: Final = 15.0  # for the controller to hear how the ranks ended, and then to report how the job did
+_ANSWER_SECONDS: Final = 30.0  # for the controller to hear how the ranks ended, and to report how the job did
 _PLACE_SECONDS: Final = 10.0  # for the job to reach an epoch in which a lost rank can be replaced
 _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
 
@@ -243,7 +243,7 @@ def run_job(
                         on_failure=reports.follow,
                     )
                     seconds = time.monotonic() - began
-            job = _wait_end(client, seen, observer)
+            job = _wait_end(client, seen, observer, reports.deadline)
             dropped = _drops(client, job, observer) - drops_before
         except BaseException:
             _stop(client, job.id, observer)
@@ -313,8 +313,8 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path) 
 class _Reports:
     """Tell the controller how each worker ended, and ask it for the consequence.
 
-    A thread does so, in the order of the ends, and asks again while the controller is away. After the context it gives
-    up in time.
+    A thread does so, in the order of the ends, and asks again while the controller is away. When the context ends, it
+    gives up at the `deadline`.
     """
 
     def __init__(
@@ -332,13 +332,14 @@ class _Reports:
         self._environments = environments
         self._observer = observer
         self._thread = ThreadPoolExecutor(1, "reports")
-        self._deadline = float("inf")
+        self.deadline = float("inf")
+        """The end of all waiting for the controller, by the monotonic clock; it is set when all workers have ended."""
 
     def __enter__(self) -> _Reports:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._deadline = time.monotonic() + _ANSWER_SECONDS
+        self.deadline = time.monotonic() + _ANSWER_SECONDS
         self._thread.shutdown()
 
     def ended(self, worker: int, exit_code: int) -> None:
@@ -359,9 +360,11 @@ class _Reports:
         return self._on_failure != pb.ON_FAILURE_RESTART or self._restarts_left == 0
 
     def _retry(self) -> Retry:
-        return Retry(give_up=lambda: time.monotonic() >= self._deadline)
+        return Retry(give_up=lambda: time.monotonic() >= self.deadline)
 
     def _report(self, worker: int, exit_code: int) -> None:
+        if time.monotonic() >= self.deadline:
+            return  # an earlier report has waited for the controller until then, and the observer knows
         final = self._are_final
         try:
             ask(lambda: self._client.report_exit(self._job, worker, exit_code, final=final), self._retry())
@@ -409,14 +412,14 @@ def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
         observer.note(f"cannot stop the job: {error}")
 
 
-def _wait_end(client: ControllerClient, seen: _Seen, observer: JobObserver) -> pb.Job:
+def _wait_end(client: ControllerClient, seen: _Seen, observer: JobObserver, deadline: float) -> pb.Job:
     """Return the ended job. A job whose workers never attached is still alive, and is stopped here.
 
-    If the controller does not answer, this is the job's last known state: the workers' exit codes do not depend on it.
+    If the controller has not answered at the deadline, this is the job's last known state: the workers' exit codes do
+    not depend on it.
     """
     job = seen.job.id
-    end = time.monotonic() + _ANSWER_SECONDS
-    retry = Retry(give_up=lambda: time.monotonic() >= end)
+    retry = Retry(give_up=lambda: time.monotonic() >= deadline)
     began: float | None = None
     try:
         for state in client.watch_job(job, retry=retry):
@@ -444,6 +447,8 @@ def _drops(client: ControllerClient, job: pb.Job, observer: JobObserver) -> Coun
             dropped += Counter(client.show_switch(place.switch).drop_reasons)
         except ControllerError as error:  # noqa: PERF203
             observer.note(f"the packets that switch {place.switch} dropped are not known: {error}")
+            if isinstance(error, (ControllerUnavailable, DeadlineExceeded)):
+                break  # the others cannot be read either
     return dropped
 
 

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from switchml.common.deadline import within
+from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
 from switchml.common.tls import Options
 from switchml.controller.drivers.bfrt_schema import ALL_PIPES
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
@@ -29,10 +30,8 @@ _CLIENT_IDS = 1 << 24  # the server keeps only 24 bits
 _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # each attempt connects at once: shared connections wait after failures
     ("grpc.max_receive_message_length", 256 << 20),  # a program's binary comes with its bfrt.json
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 3000),
+    *KEEPALIVE_OPTIONS,
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
 ]
 
 

@@ -11,7 +11,7 @@ import grpc
 from finsy.proto import p4r_grpc
 
 from switchml.common.grpc_address import listen
-from switchml.common.grpc_connections import CONNECTION_OPTIONS, BusyPeers
+from switchml.common.grpc_connections import CONNECTION_OPTIONS, KEEPALIVE_OPTIONS, BusyPeers
 from switchml.common.grpc_guard import Guard
 from switchml.common.role import Role
 from switchml.common.tls import Security, identity_of
@@ -31,11 +31,8 @@ _OPTIONS = (
     *CONNECTION_OPTIONS,
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     # A primary whose host has vanished is detected and loses its stream.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    *KEEPALIVE_OPTIONS,
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
-from controller_harness import DEADLINE, ControllerProcess, controller_command, wait_until
+from controller_harness import DEADLINE, ControllerProcess, controller_command, resume, suspend, wait_until
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
@@ -102,6 +104,35 @@ def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
         process.stop()
     nowhere = f"unix:{tmp_path / 'none' / 'c.sock'}"
     assert f"cannot listen on {nowhere}" in refused("--listen", nowhere, "--store", str(tmp_path / "s.sqlite"))
+
+
+def test_a_stream_notices_that_the_controller_has_stopped(tmp_path: Path):
+    process = ControllerProcess(tmp_path, "")
+    seen: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def follow(client: ControllerClient) -> None:
+        for event in client.read_events(follow=True):
+            seen.put(event.kind)
+            if event.kind == "job-refused":
+                return
+
+    try:
+        address = process.start().address
+        assert process.process is not None
+        with ControllerClient(address, notice=seen.put) as client:
+            threading.Thread(target=follow, args=[client], daemon=True).start()
+            assert seen.get(timeout=DEADLINE) == "controller-started"
+            suspend(process.process)
+            try:
+                assert "asking again" in seen.get(timeout=DEADLINE)
+            finally:
+                resume(process.process)
+            with pytest.raises(errors.SwitchNotFound):
+                client.start_job(1)
+            assert seen.get(timeout=DEADLINE) == "the controller answers again"
+            assert seen.get(timeout=DEADLINE) == "job-refused"
+    finally:
+        process.stop()
 
 
 def test_a_bad_configuration(tmp_path: Path):
