@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from switchml.common.printable import REASON_LENGTH, shortened
 from switchml.controller.admission.slots import SlotPools
@@ -25,6 +26,8 @@ __all__ = ["JobEndings", "read_counters"]
 
 _LOG = logging.getLogger(__name__)
 
+_REMEMBERED: Final = 256  # ends of jobs, for agents that come back after them
+
 
 class JobEndings:
     """Ends jobs. ``on_freed`` is called with the name of each job that holds nothing any more."""
@@ -34,7 +37,12 @@ class JobEndings:
         self._jobs = jobs
         self._agents = agents
         self._pools = pools
+        self._told: dict[tuple[int, int], pb.ControllerMessage] = {}  # by the job's id and epoch, the oldest first
         self.on_freed: Callable[[str], None] = lambda _: None
+
+    def told(self, job: int, epoch: int) -> pb.ControllerMessage | None:
+        """Return what agents were told at the recent end of a job, for one that was away; None if it is unknown."""
+        return self._told.get((job, epoch))
 
     def end(
         self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
@@ -43,7 +51,10 @@ class JobEndings:
         if live.ending is not None:
             return live.ending
         job, transition, why = live.job, live.transition, shortened(why, REASON_LENGTH)
-        self._agents.tell(job.ranks_by_agent(), revocation(job.id, job.epoch, reason, why, ranks))
+        over = self._told[job.id, job.epoch] = revocation(job.id, job.epoch, reason, why, ranks)
+        if len(self._told) > _REMEMBERED:
+            del self._told[next(iter(self._told))]
+        self._agents.tell(job.ranks_by_agent(), over)
         if transition is not None:  # agents that have opened ranks for an epoch that the job does not reach
             for agent, epoch in transition.asked.items():
                 if agent not in job.ranks_by_agent():

@@ -219,7 +219,8 @@ class AgentMessages:
         else:
             state, failure = ended
             reason = _REASONS.get(state, pb.REVOCATION_REASON_JOB_FAILED)
-            session.send(revocation(job_id, epoch, reason, failure or f"the job is {state.name}"))
+            known = revocation(job_id, epoch, reason, failure or f"the job is {state.name}")
+            session.send(self._endings.told(job_id, epoch) or known)
         return None
 
 

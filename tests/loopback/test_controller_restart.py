@@ -114,6 +114,24 @@ def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Call
     agent.disconnect()
 
 
+def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess):
+    """Test a launcher that is back before the agents are: these are told what they would have been told then."""
+    client = controller.start()
+    with ScriptedAgent(client.address) as agent:
+        job = client.start_job(2)
+        for rank in range(2):
+            agent.event(job, rank, pb.RankEvent.KIND_ATTACHED)
+        wait_until(lambda: client.get_job(job.id).state == pb.JOB_STATE_RUNNING, "all ranks are attached")
+        controller.kill()
+    client = controller.start()
+    assert client.report_exit(job.id, 1, 137).state == pb.JOB_STATE_FAILED
+    agent = come_back(client, job)
+    revocation = agent.wait_for("revocation")
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
+    assert revocation.message == "rank 1 exited with status 137"
+    agent.disconnect()
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [({"instance": "new"}, "agent a1 was restarted"), ({"socket_address": "127.0.0.9"}, "agent a1 has other sockets")],
