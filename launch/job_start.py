@@ -364,7 +364,8 @@ class _Reports:
 
     def _report(self, worker: int, exit_code: int) -> None:
         if time.monotonic() >= self.deadline:
-            return  # an earlier report has waited for the controller until then, and the observer knows
+            self._observer.note(f"cannot tell the controller how rank {worker} ended: it does not answer")
+            return
         final = self._are_final
         try:
             ask(lambda: self._client.report_exit(self._job, worker, exit_code, final=final), self._retry())

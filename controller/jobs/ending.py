@@ -37,12 +37,12 @@ class JobEndings:
         self._jobs = jobs
         self._agents = agents
         self._pools = pools
-        self._told: dict[tuple[int, int], pb.ControllerMessage] = {}  # by the job's id and epoch, the oldest first
+        self._told: dict[int, pb.ControllerMessage] = {}  # by the job's key, the oldest first
         self.on_freed: Callable[[str], None] = lambda _: None
 
-    def told(self, job: int, epoch: int) -> pb.ControllerMessage | None:
+    def told(self, key: int) -> pb.ControllerMessage | None:
         """Return what agents were told at the recent end of a job, for one that was away; None if it is unknown."""
-        return self._told.get((job, epoch))
+        return self._told.get(key)
 
     def end(
         self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
@@ -51,7 +51,7 @@ class JobEndings:
         if live.ending is not None:
             return live.ending
         job, transition, why = live.job, live.transition, shortened(why, REASON_LENGTH)
-        over = self._told[job.id, job.epoch] = revocation(job.id, job.epoch, reason, why, ranks)
+        over = self._told[job.key] = revocation(job.id, job.epoch, reason, why, ranks)
         if len(self._told) > _REMEMBERED:
             del self._told[next(iter(self._told))]
         self._agents.tell(job.ranks_by_agent(), over)

@@ -217,10 +217,10 @@ class AgentMessages:
             why = "this controller knows no such job"
             session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_JOB_FAILED, why))
         else:
-            state, failure = ended
+            key, state, failure = ended
             reason = _REASONS.get(state, pb.REVOCATION_REASON_JOB_FAILED)
             known = revocation(job_id, epoch, reason, failure or f"the job is {state.name}")
-            session.send(self._endings.told(job_id, epoch) or known)
+            session.send(self._endings.told(key) or known)
         return None
 
 

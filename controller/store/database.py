@@ -273,22 +273,22 @@ class Store:
         """Return the newest job of this id."""
         return next(iter(self._jobs("WHERE id = ? ORDER BY key DESC LIMIT 1", (job_id,))), None)
 
-    def end_of_job(self, job_id: int, switch: str, epoch: int) -> tuple[JobState, str] | None:
-        """Return state and failure of the newest job that had this id and this epoch, with a rank of this switch.
+    def end_of_job(self, job_id: int, switch: str, epoch: int) -> tuple[int, JobState, str] | None:
+        """Return key, state and failure of the newest job that had this id and this epoch, with a rank of this switch.
 
         Over aggregators it need not have been on this switch. Its ranks are read only then: after a job's end each of
         them may cause a call.
         """
         with sound_rows(self.path):
             row = self._database.execute(
-                "SELECT state, failure FROM jobs WHERE id = ?"
+                "SELECT key, state, failure FROM jobs WHERE id = ?"
                 " AND EXISTS (SELECT * FROM job_switches WHERE job = key AND epoch = ?)"
                 " AND (EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ?)"
                 " OR EXISTS (SELECT * FROM ranks WHERE job = key AND switch = ?))"
                 " ORDER BY key DESC LIMIT 1",
                 (job_id, epoch, switch, switch),
             ).fetchone()
-            return (JobState(row[0]), str(row[1])) if row else None
+            return (int(row[0]), JobState(row[1]), str(row[2])) if row else None
 
     def job_of_name(self, name: str) -> Job | None:
         """Return the newest job of this name."""

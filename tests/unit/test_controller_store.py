@@ -141,8 +141,8 @@ def test_the_newest_job_of_a_name_or_id(path: Path):
     assert [found.key for found in store.newest_jobs(2)] == [4, 3]
     assert store.last_job_id() == 1
     assert sorted(store.job_ids("s1")) == [1, 2, 3]
-    assert store.end_of_job(1, "s1", 1) == (JobState.PENDING, "number 1")
-    assert store.end_of_job(1, "s1", 4) == (JobState.PENDING, "number 4")
+    assert store.end_of_job(1, "s1", 1)[1:] == (JobState.PENDING, "number 1")
+    assert store.end_of_job(1, "s1", 4)[1:] == (JobState.PENDING, "number 4")
     store.close()
 
 
@@ -286,7 +286,7 @@ def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
     assert [job.name for job in store.live_jobs()] == ["shrunk", "2", "running", "changing", "starting"]
     assert (store.last_job_id(), store.last_epoch("leaf-1"), store.last_epoch("leaf-2")) == (9, 63, 63)
     assert (store.job_ids("leaf-1"), store.job_ids("leaf-2")) == ([1, 3, 4, 6, 8], [2, 5, 7, 9])
-    assert store.end_of_job(6, "leaf-1", 5) == (JobState.RUNNING, "")
+    assert store.end_of_job(6, "leaf-1", 5)[1:] == (JobState.RUNNING, "")
     assert store.drained_switches() == {"leaf-2"}
     store.create_job(job("after", 10, 8))
     assert store.newest_jobs(1)[0].key == 10
@@ -310,7 +310,7 @@ def test_a_job_on_two_switches(path: Path):
     assert store.live_jobs() == [written]
     assert (store.last_epoch("spine"), store.last_epoch("leaf")) == (6, 6)
     assert store.job_ids("leaf") == store.job_ids("spine") == [1]
-    assert store.end_of_job(1, "leaf", 6) == (JobState.PENDING, "")
+    assert store.end_of_job(1, "leaf", 6)[1:] == (JobState.PENDING, "")
     assert store.end_of_job(1, "leaf", 4) is None
     store.close()
 
