@@ -37,6 +37,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
+# Where this is set, as in many images, every process of a test compiles the modules of PyTorch again, for 4 s.
+unexport PYTHONDONTWRITEBYTECODE
 # On a terminal pip shows its progress.
 QUIET := $(shell test -t 2 || echo --quiet)
 PIP_OPTIONS := $(QUIET) --disable-pip-version-check
