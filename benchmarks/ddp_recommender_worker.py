@@ -92,13 +92,13 @@ def main() -> None:
     groups = {
         "gloo": dist.new_group(backend="gloo"),
         "switchml": dist.group.WORLD,
-        "switchml, sparse=auto": dist.new_group(pg_options=Options(sparse="auto")),
+        "switchml, skip_zeros=auto": dist.new_group(pg_options=Options(skip_zeros="auto")),
     }
     ways = {
         f"{name}, {'sparse' if sparse else 'dense'} gradients": Way(options.rows, options.dimension, sparse, group)
         for sparse in (False, True)
         for name, group in groups.items()
-        if not (sparse and name == "switchml, sparse=auto")  # it is for dense tensors
+        if not (sparse and name == "switchml, skip_zeros=auto")  # it is for dense tensors
     }
     for number in range(WARM_UP + options.rounds):
         data = batch(options.rows, number)

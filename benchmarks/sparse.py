@@ -12,7 +12,7 @@ from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import MissingPeer, RankFailed
 from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.results import Result
-from switchml.benchmarks.sparse_rows import GLOO, PEER_METHODS, Blocks, SparseTurn, summarize
+from switchml.benchmarks.sparse_rows import GLOO, PEER_METHODS, BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.systems import Peer, System, own_fabric, work_directory
 from switchml.benchmarks.turns import ELEMENT_BYTES, Reporter, Task, turn_of
 from switchml.common.progress import Progress
@@ -170,7 +170,7 @@ class _Measurement:
             f"sparse {method} {elements} {self._options.block} {case.density!r} {case.overlap}"
             f" {self._task.calls} {self._task.warm_up}"
         )
-        blocks = [Blocks(**answer["blocks"]) for answer in answers if answer["blocks"]]
+        blocks = [BlockCounts(**answer["blocks"]) for answer in answers if answer["blocks"]]
         turn = turn_of(answers, name, self._task, repetition)
         return SparseTurn(method, values, case.density, case.overlap, tuple(blocks), turn)
 

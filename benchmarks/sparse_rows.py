@@ -13,7 +13,7 @@ from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 from switchml.benchmarks.workers.blocks import owners, packets_with_values
 
-__all__ = ["GLOO", "PEER_METHODS", "Blocks", "Row", "SparseTurn", "summarize"]
+__all__ = ["GLOO", "PEER_METHODS", "BlockCounts", "Row", "SparseTurn", "summarize"]
 
 GLOO: Final = "gloo"
 """The system whose ranks run all peers."""
@@ -25,7 +25,7 @@ PEER_METHODS: Final = {"gloo": "dense", "allgather-sparse": "allgather-sparse"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks:
+class BlockCounts:
     """The blocks with values that a rank has sent and received in a call (`Work.blocks`), and all of the tensor.
 
     `sparse` is 1, or 0 if the call was made as a dense one.
@@ -45,7 +45,7 @@ class SparseTurn:
     values: int
     density: float
     overlap: str
-    blocks: tuple[Blocks, ...]
+    blocks: tuple[BlockCounts, ...]
     turn: Turn
 
 

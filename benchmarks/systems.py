@@ -99,7 +99,7 @@ class SwitchML:
     prefixes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     switch: str = ""
     aggregators: tuple[str, ...] = ()
-    arithmetic: str = "block"  # of its all-reduces
+    wire: str = ""  # of its all-reduces; empty: the usual one
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -122,7 +122,7 @@ class SwitchML:
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
             shared = rank_environment(directory) | {
                 "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons),
-                "SWITCHML_BENCH_ARITHMETIC": self.arithmetic,
+                "SWITCHML_BENCH_WIRE": self.wire,
             }
             command = rank_command(sys.executable, "switchml", address)
             return launch_each(

@@ -147,7 +147,7 @@ def systems(
             for transport in dict.fromkeys(IN_FLOATS.get(name, name) for name in transports)
         }
         ours: list[System] = [
-            dataclasses.replace(fabrics[IN_FLOATS[name]], name=name, arithmetic="float")
+            dataclasses.replace(fabrics[IN_FLOATS[name]], name=name, wire="floats")
             if name in IN_FLOATS
             else fabrics[name]
             for name in transports

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from switchml.launch.job_start import JobRun, JobStarted
     from switchml.ops.profiles import JobTimes
     from switchml.ops.stragglers import Straggler
+    from switchml.wire import Wire
 
 __all__ = [
     "JobDetached",
@@ -259,6 +260,17 @@ def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -
     return value
 
 
+def _wire(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Wire | None:
+    if text is None:
+        return None
+    from switchml.wire import parse_wire
+
+    try:
+        return parse_wire(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _variables(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     for value in values:
         name, equals, _ = value.partition("=")
@@ -318,11 +330,11 @@ Examples:
     help=f"Priority among the tenant's jobs, up to {MAX_PRIORITY}: higher ones send first.",
 )
 @click.option(
-    "--arithmetic",
-    type=click.Choice(["block", "float"]),
-    default="block",
-    show_default=True,
-    help="How floats are added up: in blocks with one exponent, or as floats, which not every switch can.",
+    "--wire",
+    callback=_wire,
+    metavar="WIRE",
+    help="How PyTorch's floating-point numbers travel: blocks:bits=16, codes:name=natural8, floats, ...; some switches"
+    " sum neither codes nor floats.",
 )
 @click.option(
     "--restarts",
@@ -355,7 +367,7 @@ def start_job(
     name: str,
     on_failure: str,
     priority: int,
-    arithmetic: str,
+    wire: Wire | None,
     restarts: int,
     variables: dict[str, str],
     detach: bool,
@@ -400,7 +412,7 @@ def start_job(
         restarts,
         priority=priority,
         aggregators=settings.job_aggregators,
-        adds_floats=arithmetic == "float",
+        adds_floats=wire is not None and wire.kind == "floats",
     )
     if not command:
         return JobReady(job_start.start_job(settings, request, note))
@@ -410,8 +422,8 @@ def start_job(
     def announcement(job: pb.Job, run_dir: Path) -> str:
         return session.rendered(JobDetached(job, run_dir, os.getpid()))
 
-    if arithmetic == "float":
-        variables = {"SWITCHML_TORCH_ARITHMETIC": arithmetic, **variables}
+    if wire is not None:
+        variables = {"SWITCHML_TORCH_WIRE": str(wire), **variables}
     with DetachedJob(announcement) if in_background else JobDisplay() as observer:
         run = job_start.run_job(settings, request, command, observer, variables=variables, background=in_background)
     return JobFinished(run)

@@ -41,9 +41,9 @@ def backend_of(way: str) -> tuple[str, dict[str, str]]:
     if way == GLOO:
         return GLOO, {}
     if way == FLOAT:
-        return "switchml", {"SWITCHML_TORCH_ARITHMETIC": "float"}
+        return "switchml", {"SWITCHML_TORCH_WIRE": "floats"}
     bits, _, rounding = way.partition("-")
-    return "switchml", {"SWITCHML_TORCH_WIRE": bits, "SWITCHML_TORCH_ROUNDING": rounding or "nearest"}
+    return "switchml", {"SWITCHML_TORCH_WIRE": f"blocks:bits={bits},rounding={rounding or 'nearest'}"}
 
 
 def title_of(way: str) -> str:

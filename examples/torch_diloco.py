@@ -46,7 +46,7 @@ def train(
     inner = torch.optim.AdamW(model.parameters(), lr=2e-3)
     fragments = [model.layers[:3], model.layers[3:]] if options.delay else [model]
     outer = [torch.optim.SGD(part.parameters(), lr=0.7, momentum=0.9, nesterov=True) for part in fragments]
-    lanes = switchml.torch.Options(wire=8, rounding="stochastic") if options.wire == 8 else None
+    lanes = switchml.torch.Options(wire="blocks:bits=8,rounding=stochastic") if options.wire == 8 else None
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # of this replica's ranks
     manager = Manager(
         pg=ProcessGroupSwitchML(timedelta(seconds=30), lanes),

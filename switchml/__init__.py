@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         WorldChanged,
     )
     from switchml.metrics import MetricsServer, serve_metrics
+    from switchml.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire
     from switchml.work import Work
 
 __version__ = VERSION
@@ -44,6 +45,12 @@ __all__ = [
     "connect",
     "Communicator",
     "Work",
+    "Wire",
+    "Blocks",
+    "Integers",
+    "Codes",
+    "Floats",
+    "parse_wire",
     "DEFAULT_TIMEOUT",
     "MetricsServer",
     "serve_metrics",
@@ -71,6 +78,7 @@ _MODULES: Final = {
     "Communicator": "switchml.communicator",
     "Work": "switchml.work",
     "DEFAULT_TIMEOUT": "switchml.communicator",
+    **dict.fromkeys(("Wire", "Blocks", "Integers", "Codes", "Floats", "parse_wire"), "switchml.wire"),
     "MetricsServer": "switchml.metrics",
     "serve_metrics": "switchml.metrics",
 }

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from switchml import _native
 from switchml.errors import UnsupportedTensor
-from switchml.lanes import WIDE, Arithmetic, Codes, Lanes, lanes_for
 from switchml.tensors import Buffer
+from switchml.wire import PLAIN, Codes, Floats, Integers, NativeWire, Wire, wire_for
 
-__all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse", "checked_sum"]
+__all__ = ["REDUCTIONS", "Call", "Operation", "SkipZeros", "checked_skipping", "checked_sum"]
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 
-Sparse = Literal["auto"] | bool
+SkipZeros = Literal["auto"] | bool
 
 REDUCTIONS: Final = {
     ("float32", "sum"): _native.KIND_FLOAT32_SUM,
@@ -33,31 +34,42 @@ REDUCTIONS: Final = {
 }
 """The kinds of sums in the native code, by the names of dtype and operation. All others are unsupported."""
 
-FORMS: Final[dict[Sparse, int]] = {
+_FORMS: Final[dict[SkipZeros, int]] = {
     False: _native.FORM_DENSE,
     True: _native.FORM_SPARSE,
     "auto": _native.FORM_AUTOMATIC,
 }
-"""The forms of an all-reduce in the native code."""
-
-
-_IN_WORDS: Final[dict[Sparse, str]] = {False: "", True: " sparse", "auto": " sparse=auto"}
+_IN_WORDS: Final[dict[SkipZeros, str]] = {False: "", True: " skip_zeros", "auto": " skip_zeros=auto"}
 _DIVISIONS: Final = {"reduce_scatter": _native.DIVISION_SCATTER, "all_gather": _native.DIVISION_GATHER}
 _LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent accepts
 _LONGEST_OP: Final = 80  # likewise, of an operation with all of its options
 
 
-class Call(NamedTuple):
-    """One collective call of this rank."""
+@dataclass(eq=False)
+class Call:
+    """One collective call of this rank.
 
-    sequence: int
+    Attributes:
+        kind: the native code's number of the operation on the elements.
+        op: of a sum; of an all_gather, its purpose, if it must be the same on all ranks.
+        buffer: keeps the user's memory alive while the native threads use it; None for a barrier.
+        root: for a broadcast.
+        wire: of a sum.
+        skip_zeros: for an all_reduce.
+        output: gets the result, if `buffer` does not: of a reduce_scatter or an all_gather.
+        sequence: the number of this call in its epoch, which it gets when it is submitted.
+
+    """
+
+    kind: int
     operation: Operation
-    op: str  # of a sum; for an all_gather, its purpose, if it must be the same on all ranks
-    buffer: Buffer | None  # keeps the user's memory alive while the native threads use it
-    root: int  # for a broadcast
-    lanes: Lanes = WIDE  # for a sum
-    sparse: Sparse = False  # for an all_reduce
-    output: Buffer | None = None  # gets the result, if `buffer` does not: of a reduce_scatter or an all_gather
+    op: str = ""
+    buffer: Buffer | None = None
+    root: int = 0
+    wire: Wire | None = None
+    skip_zeros: SkipZeros = False
+    output: Buffer | None = None
+    sequence: int = -1
 
     @property
     def dtype(self) -> str:
@@ -85,6 +97,16 @@ class Call(NamedTuple):
         return _DIVISIONS.get(self.operation, _native.DIVISION_WHOLE)
 
     @property
+    def form(self) -> int:
+        """The native number of the form of an all_reduce: which blocks are sent."""
+        return _FORMS[self.skip_zeros]
+
+    @property
+    def native_wire(self) -> NativeWire:
+        """The wire as the native code knows it."""
+        return PLAIN if self.wire is None else self.wire.native
+
+    @property
     def written(self) -> list[tuple[int, int]]:
         """Address and bytes of the memory that gets the result."""
         result = self.output or self.buffer
@@ -98,16 +120,13 @@ class Call(NamedTuple):
     @property
     def fingerprint(self) -> int:
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
-        return _fingerprint(self.operation, self.op, self.lanes, self.sparse, self.dtype, self.elements, self.root)
-
-    @property
-    def _sparse(self) -> str:
-        return _IN_WORDS[self.sparse]
+        wire = "" if self.wire is None else self.wire.text
+        return _fingerprint(self.operation, self.op, wire, self.skip_zeros, self.dtype, self.elements, self.root)
 
     def __str__(self) -> str:
         details = {
-            "all_reduce": f" ({self.op} of {self.elements} {self.dtype}{self.lanes}{self._sparse})",
-            "reduce_scatter": f" ({self.op} of {self.elements} {self.dtype}{self.lanes})",
+            "all_reduce": f" ({self.op} of {self.elements} {self.dtype}{self._how})",
+            "reduce_scatter": f" ({self.op} of {self.elements} {self.dtype}{self._how})",
             "all_gather": f" ({self.elements} {self.dtype})",
             "broadcast": f" ({self.elements} {self.dtype} from rank {self.root})",
             "barrier": "",
@@ -115,39 +134,27 @@ class Call(NamedTuple):
         return f"{self.operation} number {self.sequence}{details[self.operation]}"
 
     @property
-    def _op_in_full(self) -> str:
-        """The text by which the controller names the calls of ranks that differ, so that of a sum names its width."""
-        is_sum = self.operation in ("all_reduce", "reduce_scatter")
-        return f"{self.op}{self.lanes.in_full}{self._sparse}" if is_sum else self.op
+    def _how(self) -> str:
+        """The wire of a sum, and which blocks are not sent."""
+        return ("" if self.wire is None else f" as {self.wire}") + _IN_WORDS[self.skip_zeros]
 
     def to_message(self) -> dict[str, object]:
         """Return the call in the form of messages to the agent."""
         return {
             "sequence": self.sequence,
             "operation": self.operation,
-            "op": _short(self._op_in_full, _LONGEST_OP),
+            "op": _short(self.op + self._how, _LONGEST_OP),
             "dtype": _short(self.dtype, _LONGEST_NAME),
             "elements": self.elements,
             "root": self.root,
         }
 
 
-def checked_sum(
-    operation: Operation,
-    buffer: Buffer,
-    op: str,
-    world_size: int,
-    wire_bits: int,
-    rounding: str,
-    seed: int,
-    bound: int | None,
-    codes: Codes | None = None,
-    arithmetic: Arithmetic = "block",
-) -> tuple[int, Lanes]:
-    """Return the native kind and the lanes of a sum of `buffer`.
+def checked_sum(operation: Operation, buffer: Buffer, op: str, world_size: int, wire: Wire | None) -> tuple[int, Wire]:
+    """Return the native kind and the wire of a sum of `buffer`.
 
     Raises:
-        TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+        TypeError: `wire` is not a wire.
         UnsupportedTensor: the dtype has no such sum.
         ValueError: an argument is not one of those that `Communicator.all_reduce` lists.
 
@@ -161,17 +168,32 @@ def checked_sum(
         raise UnsupportedTensor(
             f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
         )
-    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound, codes, arithmetic)
-    if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
-        raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
-    return kind, lanes
+    wire = wire_for(buffer.dtype, world_size, wire)
+    bound = wire.bound if isinstance(wire, Integers) else None
+    if bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, bound):
+        raise ValueError(f"the array holds a value beyond the bound {bound}. It is unchanged")
+    return kind, wire
+
+
+def checked_skipping(skip_zeros: SkipZeros, wire: Wire) -> SkipZeros:
+    """Return `skip_zeros`, with which blocks of a sum that goes over `wire` can be left out.
+
+    Raises:
+        ValueError: it is unknown, or such a wire needs the values of all ranks.
+
+    """
+    if skip_zeros not in _FORMS:
+        raise ValueError(f'skip_zeros is {skip_zeros!r}; it must be False, True or "auto". The array is unchanged')
+    if skip_zeros and isinstance(wire, (Codes, Floats)):
+        raise ValueError(f"a call over {wire} has no skip_zeros. The array is unchanged; leave one of both out")
+    return skip_zeros
 
 
 @lru_cache(maxsize=1024)  # a training makes the same calls again
 def _fingerprint(
-    operation: Operation, op: str, lanes: Lanes, sparse: Sparse, dtype: str, elements: int, root: int
+    operation: Operation, op: str, wire: str, skip_zeros: SkipZeros, dtype: str, elements: int, root: int
 ) -> int:
-    return zlib.crc32(f"{operation}|{op}{lanes}{_IN_WORDS[sparse]}|{dtype}|{elements}|{root}".encode())
+    return zlib.crc32(f"{operation}|{op} {wire}{_IN_WORDS[skip_zeros]}|{dtype}|{elements}|{root}".encode())
 
 
 def _short(text: str, longest: int) -> str:

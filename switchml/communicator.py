@@ -11,12 +11,12 @@ import numpy as np
 
 from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
-from switchml.calls import FORMS, Operation, Sparse, checked_sum
+from switchml.calls import Call, Operation, SkipZeros, checked_skipping, checked_sum
 from switchml.errors import SwitchMLError, WorldChanged
 from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
-from switchml.lanes import CODES, FORMATS, WIDE, Arithmetic, Codes, Lanes
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
+from switchml.wire import CODES, FORMATS, CodeName, Codes, Floats, Wire, refuse_old_keywords
 from switchml.work import Work
 
 __all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work"]
@@ -36,8 +36,8 @@ class Communicator:
     result; a sum beyond float32 is infinite. An average is computed from the sum before that is rounded, so it is
     finite if float32 can hold the average. The same is true of float16 and bfloat16, with their last place and their
     range: a sum or an average of them is rounded to 16 bits once, at its end. The same contributions give the same
-    bits, regardless of the order in which packets arrive. With narrow lanes (`all_reduce`) the bound is larger, and
-    results are rounded to float32 before they are rounded to 16 bits.
+    bits, regardless of the order in which packets arrive. With fewer bits (`Blocks`) the bound is larger, and results
+    are rounded to float32 before they are rounded to 16 bits.
 
     After a `NonFiniteError` the communicator remains usable. It also does after an exception of a signal handler
     (such as `KeyboardInterrupt`) in a call that waits: the call itself goes on, and its array belongs to it until a
@@ -118,14 +118,28 @@ class Communicator:
         return self._membership.native.optional_values
 
     @property
-    def codes(self) -> tuple[Codes, ...]:
-        """The codes of one byte that the switches of the job expand and sum, by their names in `all_reduce`."""
+    def codes(self) -> tuple[CodeName, ...]:
+        """The names of the `Codes` that the switches of the job expand and sum."""
         return tuple(name for name in CODES if self._membership.native.formats >> FORMATS[name] & 1)
 
     @property
     def adds_floats(self) -> bool:
-        """True if the switches of the job add floating-point numbers as such: ``arithmetic="float"``."""
+        """True if the switches of the job add floating-point numbers as such: ``wire=Floats()``."""
         return bool(self._membership.native.formats >> _native.FORMAT_FLOAT32 & 1)
+
+    def wire_problem(self, wire: Wire) -> str:
+        """Return why the switches of the job cannot sum what comes over `wire`; an empty string if they can."""
+        if isinstance(wire, Codes) and wire.name not in self.codes:
+            return (
+                f"the switches of this job cannot sum {wire.name} codes: a switch must expand them in front of every "
+                "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values"
+            )
+        if isinstance(wire, Floats) and not self.adds_floats:
+            return (
+                "the switches of this job do not add floats: a soft switch does, and BMv2 with the pipeline "
+                "switchml_floats, but not Tofino"
+            )
+        return ""
 
     @property
     def shares_memory(self) -> bool:
@@ -181,13 +195,8 @@ class Communicator:
         async_op: Literal[False] = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        sparse: Sparse = False,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        skip_zeros: SkipZeros = False,
     ) -> None: ...
 
     @overload
@@ -198,13 +207,8 @@ class Communicator:
         *,
         async_op: Literal[True],
         timeout: float | None = None,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        sparse: Sparse = False,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        skip_zeros: SkipZeros = False,
     ) -> Work: ...
 
     @overload
@@ -215,13 +219,8 @@ class Communicator:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        sparse: Sparse = False,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        skip_zeros: SkipZeros = False,
     ) -> Work | None: ...
 
     def all_reduce(
@@ -231,13 +230,9 @@ class Communicator:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        sparse: Sparse = False,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        skip_zeros: SkipZeros = False,
+        **old: object,
     ) -> Work | None:
         """Replace `x` on every rank by the sum or the average over all ranks.
 
@@ -250,59 +245,40 @@ class Communicator:
                 floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
-            wire_bits: the bits of a value in packets: 32, 16 or 8. With 16 or 8 two or four values share a word, so
-                that a call takes a half or a quarter of the packets. Floating-point numbers then have Q =
-                floor((2^(wire_bits - 1) - 1) / N) levels on both sides of 0 for N ranks, and a sum differs from the
-                exact one by at most N/2 * M * (1/Q + 2^-23), with M as above, apart from roundings to float32 and then
-                to the dtype. Sums of integers stay exact, and are refused where they might not fit.
-            rounding: "nearest", or "stochastic" for floating-point numbers with a `wire_bits` of 16 or 8: up or down at
-                random, so that the expected result is the exact one. The error is then below N * M * (1/Q + 2^-23).
-            seed: chooses the numbers of stochastic rounding, together with the rank, the place in the array, and the
-                number of calls before this one. The same seed gives the same bits.
-            bound: the largest magnitude of the integers in `x` on any rank, if it is smaller than that of the dtype;
-                the product of `bound` and the number of ranks must fit `wire_bits`, sign included.
-            sparse: send only the blocks of `x` that are not zero; a block has `values_per_packet` words, but at most
-                256. The result has the same bits as without, except for floating-point numbers in packets of more than
-                256 values, whose last bits may differ (docs/sparse.md). It pays if most blocks are zero at most ranks,
-                and costs little otherwise. `Work.blocks` tells what was sent. The call is made as without `sparse` if a
-                switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
-                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the
-                same size and dtype have shown that most of them have values, and never changes bits (docs/sparse.md).
-            codes: send floating-point numbers as codes of one byte that the switches expand to words before they add
-                them up, one of `codes` of this communicator. "natural8": a sign and one of the two powers of two around
-                a number, at random by `seed`, so that the expected result is the exact one. "dynamic8": the nearest
-                of 255 numbers of a dynamic tree. The codes have a common unit in each block. They are a quarter of the
-                bytes that a rank sends; results take 32 bits (docs/compression.md). Not together with `wire_bits`,
-                `rounding`, `bound` or `sparse`.
-            arithmetic: "block", the bound of which is that of this class; or "float", where the switches `add_floats`:
-                floating-point numbers travel as float32, and the result is their exact sum but for less than
-                N * 2^-47 of the largest magnitude of the element, rounded to float32 once for each switch between a
-                rank and the root of its tree, in any order the same bits. NaN and infinities come out as of any sum of
-                floats, without an error. Packets are not checked for changed values by more than UDP's and Ethernet's
-                checksums (docs/floats.md). Not together with `wire_bits`, `rounding`, `bound`, `sparse` or `codes`.
+            wire: how values travel: `Blocks` or `Integers`, which are also what is used without it, with fewer bits
+                than 32 or other choices; `Codes`, of which `codes` has those of the switches; or `Floats`, where the
+                switches `add_floats`. These classes are in `switchml`, and each says how exact its sums are.
+            skip_zeros: send only the blocks of `x` that are not zero; a block has `values_per_packet` words, but at
+                most 256. The result has the same bits as without, except for floating-point numbers in packets of more
+                than 256 values, whose last bits may differ (docs/sparse.md). It pays if most blocks are zero at most
+                ranks, and costs little otherwise. `Work.blocks` tells what was sent. All blocks are sent if a switch of
+                the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for each of
+                `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the same size
+                and dtype have shown that most of them have values, and never changes bits (docs/sparse.md). Not with
+                `Codes` or `Floats`.
+            old: no other arguments; those of version 0.1 are refused with what to write instead.
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
             NonFiniteError: a rank contributed NaN or infinity. The result is NaN at the indices named (on every rank)
                 and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
-            CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
-                `rounding`, `seed`, `bound`, `sparse`, `codes` or `arithmetic`; `x` is undefined.
+            CollectiveMismatch: another rank called with another size, dtype, operation, `wire` or `skip_zeros`; `x` is
+                undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `RankClosed`, `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op`, `rounding`, `sparse`, `codes` or `arithmetic` is unknown, the switches of the job do not
-                expand `codes` or add floats, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not fit their
-                lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares memory with
-                the array of a call that has not ended. Nothing was sent.
-            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+            ValueError: `op` or `skip_zeros` is unknown, the switches of the job do not expand such codes or add floats,
+                the wire is not for this dtype, the sums of all ranks do not fit its bits, a value of `x` is beyond its
+                bound, `timeout` is not a positive number, or `x` shares memory with the array of a call that has not
+                ended. Nothing was sent.
+            TypeError: `wire` is not a wire, or there is another argument.
 
         """
+        refuse_old_keywords("all_reduce", old)
         buffer = buffer_of(x)
-        kind, lanes = self._checked_sum("all_reduce", buffer, op, wire_bits, rounding, seed, bound, codes, arithmetic)
-        if sparse and (codes is not None or arithmetic == "float"):
-            given = "codes" if codes is not None else 'arithmetic="float"'
-            raise ValueError(f"a sparse call has no {given}. The array is unchanged; leave one of both arguments out")
-        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes, _checked_sparse(sparse))
+        kind, wire = self._checked_sum("all_reduce", buffer, op, wire)
+        skip_zeros = checked_skipping(skip_zeros, wire)
+        return self._start(Call(kind, "all_reduce", op, buffer, 0, wire, skip_zeros), async_op, timeout)
 
     @overload
     def reduce_scatter(
@@ -313,12 +289,7 @@ class Communicator:
         async_op: Literal[False] = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
     ) -> None: ...
 
     @overload
@@ -330,12 +301,7 @@ class Communicator:
         *,
         async_op: Literal[True],
         timeout: float | None = None,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
     ) -> Work: ...
 
     @overload
@@ -347,12 +313,7 @@ class Communicator:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
     ) -> Work | None: ...
 
     def reduce_scatter(
@@ -363,12 +324,8 @@ class Communicator:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        **old: object,
     ) -> Work | None:
         """Replace `output` on rank r by the r-th part of the sum or the average of `input` over all ranks.
 
@@ -385,13 +342,9 @@ class Communicator:
             op: see `all_reduce`, here and below.
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
-            wire_bits: bits of a value in packets.
-            rounding: rounding of floating-point numbers to fewer bits.
-            seed: of stochastic rounding, whose numbers depend on the place of a value in `input`.
-            bound: the largest magnitude of integers.
-            arithmetic: as `all_reduce` has it; the sums of "float" have the same bits as there.
-            codes: as `all_reduce` has them. As each rank gets the results of its part alone, on switches that send
-                results only to their owner, both directions have fewer bytes.
+            wire: with stochastic rounding, the random numbers depend on the place of a value in `input`; with `Codes`,
+                both directions have fewer bytes on switches that send results only to their owner.
+            old: no other arguments.
 
         Raises:
             UnsupportedTensor: the arrays cannot be used; nothing was sent, and they are unchanged.
@@ -399,16 +352,15 @@ class Communicator:
                 every rank; the parts are NaN there and correct everywhere else.
             ValueError: the lengths or dtypes of the arrays do not match, they share memory in another way than above,
                 or an argument is wrong, as in `all_reduce`. Nothing was sent.
-            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+            TypeError: `wire` is not a wire, or there is another argument.
             SwitchMLError: all other errors are those of `all_reduce`.
 
         """
+        refuse_old_keywords("reduce_scatter", old)
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = self._checked_sum(
-            "reduce_scatter", given, op, wire_bits, rounding, seed, bound, codes, arithmetic
-        )
+        kind, wire = self._checked_sum("reduce_scatter", given, op, wire)
         self._require_parts("input", given, "output", result)
-        return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
+        return self._start(Call(kind, "reduce_scatter", op, given, 0, wire, output=result), async_op, timeout)
 
     @overload
     def all_gather(
@@ -464,7 +416,7 @@ class Communicator:
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
         self._require_parts("output", result, "input", given)
-        return self._start(_native.KIND_BYTES, "all_gather", "", given, 0, async_op, timeout, output=result)
+        return self._start(Call(_native.KIND_BYTES, "all_gather", "", given, output=result), async_op, timeout)
 
     def sparse_all_reduce(
         self, ids: Tensor, rows: Tensor, op: str = "sum", timeout: float | None = None
@@ -472,7 +424,7 @@ class Communicator:
         """Return the union of all ranks' keys, and for each the sum or the average of its rows over all ranks.
 
         A rank without a key counts as one with a row of zeros. The ranks agree on the keys, then make one `all_reduce`
-        with ``sparse=True`` over the rows of the union, whose bound holds here too.
+        with ``skip_zeros=True`` over the rows of the union, whose bound holds here too.
 
         Args:
             ids: C-contiguous int64 numpy array or torch CPU tensor of n keys, which are not negative, sorted and
@@ -498,11 +450,11 @@ class Communicator:
         """
         keys = checked_keys(ids)
         buffer, dimension = checked_rows(rows, len(keys))
-        self._checked_sum("all_reduce", buffer, op, 32, "nearest", 0, None, None, "block")
+        self._checked_sum("all_reduce", buffer, op, None)
         ends = _end(timeout)
         union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
-        self.all_reduce(sums, op, timeout=_left(ends), sparse=True)
+        self.all_reduce(sums, op, timeout=_left(ends), skip_zeros=True)
         return like(ids, union), sums
 
     def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
@@ -525,7 +477,7 @@ class Communicator:
         counts = np.empty(self.world_size, np.int64)
         given, result = buffer_of(np.array([len(own)])), buffer_of(counts)
         self._start(
-            _native.KIND_BYTES, "all_gather", f"keys for {purpose}", given, 0, False, _left(ends), output=result
+            Call(_native.KIND_BYTES, "all_gather", f"keys for {purpose}", given, output=result), False, _left(ends)
         )
         table = np.empty((self.world_size, int(counts.max())), np.int64)
         part = table[self.rank]
@@ -568,7 +520,7 @@ class Communicator:
         root = whole_number(root, "root")
         if not 0 <= root < self.world_size:
             raise ValueError(f"root is {root!r}; the ranks are 0 to {self.world_size - 1}. The array is unchanged")
-        return self._start(_native.KIND_BYTES, "broadcast", "", buffer_of(x), root, async_op, timeout)
+        return self._start(Call(_native.KIND_BYTES, "broadcast", "", buffer_of(x), root), async_op, timeout)
 
     @overload
     def barrier(self, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
@@ -586,7 +538,7 @@ class Communicator:
             SwitchMLError: the job cannot continue, as for `all_reduce`.
 
         """
-        return self._start(_native.KIND_BARRIER, "barrier", "", None, 0, async_op, timeout)
+        return self._start(Call(_native.KIND_BARRIER, "barrier"), async_op, timeout)
 
     def close(self) -> None:
         """End this rank's part in the job; the job completes when all ranks have done so. Idempotent.
@@ -613,67 +565,34 @@ class Communicator:
             f"epoch {self.epoch}, {self._membership.condition}>"
         )
 
-    def _start(
-        self,
-        kind: int,
-        operation: Operation,
-        op: str,
-        buffer: Buffer | None,
-        root: int,
-        async_op: bool,
-        timeout: float | None,
-        lanes: Lanes = WIDE,
-        sparse: Sparse = False,
-        output: Buffer | None = None,
-    ) -> Work | None:
+    def _start(self, call: Call, async_op: bool, timeout: float | None) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
         awaited = self._awaited or not async_op
-        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
+        submitted = self._membership.submit(call, timeout, awaited)
         if async_op:
             return Work(self._membership, *submitted)
         try:
             self._membership.wait(*submitted)
         except BaseException:  # of a signal handler, if the call has not ended: nothing will wait for it again
-            calls, call = submitted
-            calls.drop(call)
+            calls, ended = submitted
+            calls.drop(ended)
             raise
         return None
 
-    def _checked_sum(
-        self,
-        operation: Operation,
-        buffer: Buffer,
-        op: str,
-        wire_bits: int,
-        rounding: str,
-        seed: int,
-        bound: int | None,
-        codes: Codes | None,
-        arithmetic: Arithmetic,
-    ) -> tuple[int, Lanes]:
-        """Return the native kind and the lanes of a sum of `buffer`.
+    def _checked_sum(self, operation: Operation, buffer: Buffer, op: str, wire: Wire | None) -> tuple[int, Wire]:
+        """Return the native kind and the wire of a sum of `buffer`.
 
         Raises:
-            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+            TypeError: `wire` is not a wire.
             UnsupportedTensor: the dtype has no such sum.
             ValueError: an argument is not one of those that `all_reduce` lists.
 
         """
-        kind, lanes = checked_sum(
-            operation, buffer, op, self.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
-        )
-        if lanes.codes is not None and lanes.codes not in self.codes:
-            raise ValueError(
-                f"the switches of this job cannot sum {lanes.codes} codes: a switch must expand them in front of every "
-                "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values. The array is "
-                "unchanged; leave `codes` out, or use wire_bits of 16 or 8"
-            )
-        if lanes.arithmetic == "float" and not self.adds_floats:
-            raise ValueError(
-                "the switches of this job do not add floats: a soft switch does, and BMv2 with the pipeline "
-                'switchml_floats, but not Tofino. The array is unchanged; leave arithmetic="float" out'
-            )
-        return kind, lanes
+        kind, wire = checked_sum(operation, buffer, op, self.world_size, wire)
+        problem = self.wire_problem(wire)
+        if problem:
+            raise ValueError(f"{problem}. The array is unchanged; use another wire, or none")
+        return kind, wire
 
     def _require_parts(self, whole_name: str, whole: Buffer, part_name: str, part: Buffer) -> None:
         """Check that `part` can be the part of this rank of `whole`.
@@ -698,12 +617,6 @@ class Communicator:
                 f"{part_name} shares memory with {whole_name} that is not the part of rank {self.rank}, so results "
                 "would replace values that are still needed; pass a copy. The arrays are unchanged"
             )
-
-
-def _checked_sparse(sparse: Sparse) -> Sparse:
-    if sparse not in FORMS:
-        raise ValueError(f'sparse is {sparse!r}; it must be False, True or "auto". The array is unchanged')
-    return sparse
 
 
 def _end(timeout: float | None) -> float:

@@ -8,11 +8,9 @@ from collections import deque
 
 from switchml import _native
 from switchml.agent_connection import Attachment
-from switchml.calls import FORMS, Call, Operation, Sparse
+from switchml.calls import Call
 from switchml.errors import RankClosed, SwitchMLError
 from switchml.in_flight import MemoryInFlight
-from switchml.lanes import WIDE, Lanes
-from switchml.tensors import Buffer
 
 __all__ = ["EpochCalls", "Submitted"]
 
@@ -74,19 +72,7 @@ class EpochCalls:
         submitted = self._unreleased.get(ticket)
         return None if submitted is None else submitted.call
 
-    def submit(
-        self,
-        kind: int,
-        operation: Operation,
-        op: str,
-        buffer: Buffer | None,
-        root: int,
-        timeout: float,
-        lanes: Lanes = WIDE,
-        sparse: Sparse = False,
-        output: Buffer | None = None,
-        awaited: bool = False,
-    ) -> Submitted:
+    def submit(self, call: Call, timeout: float, awaited: bool) -> Submitted:
         """Pass the next call to the native code; it may take `timeout` seconds from now, and its memory belongs to it.
 
         If it is `awaited`, this thread must wait for it next: it may begin only there.
@@ -96,11 +82,11 @@ class EpochCalls:
 
         """
         self._forget_orphans()
-        call = Call(self._sequence, operation, op, buffer, root, lanes, sparse, output)
+        call.sequence = self._sequence
         self._memory.claim(call.written, call, call.read)
         try:
             submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
-            self._pass_on(kind, call, awaited)
+            self._pass_on(call, awaited)
             self._sequence += 1
         except BaseException:  # of a signal handler, before or after the call was passed on
             self._sequence = self.native.submitted
@@ -110,23 +96,23 @@ class EpochCalls:
             raise
         return submitted
 
-    def _pass_on(self, kind: int, call: Call, awaited: bool) -> None:
+    def _pass_on(self, call: Call, awaited: bool) -> None:
         buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
-        lanes = call.lanes
+        wire = call.native_wire
         ticket = self.native.submit(
-            kind,
+            call.kind,
             buffer.address if buffer else 0,
             output.address if output else 0,
-            call.bytes if kind == _native.KIND_BYTES else call.elements,
+            call.bytes if call.kind == _native.KIND_BYTES else call.elements,
             call.division,
             contributes,
             call.fingerprint,
-            lanes.bits,
-            lanes.stochastic,
-            lanes.seed,
-            FORMS[call.sparse],
-            lanes.format,
+            wire.bits,
+            wire.stochastic,
+            wire.seed,
+            call.form,
+            wire.format,
             awaited,
         )
         assert ticket == call.sequence

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
-from switchml.calls import Call, Operation, Sparse
+from switchml.calls import Call
 from switchml.common.rank_numbers import rank_numbers
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.errors import (
@@ -28,8 +28,6 @@ from switchml.errors import (
     with_remark,
 )
 from switchml.failures import error_of, world_changed
-from switchml.lanes import WIDE, Lanes
-from switchml.tensors import Buffer
 
 __all__ = ["Membership"]
 
@@ -117,20 +115,8 @@ class Membership:
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        kind: int,
-        operation: Operation,
-        op: str,
-        buffer: Buffer | None,
-        root: int,
-        timeout: float,
-        lanes: Lanes = WIDE,
-        sparse: Sparse = False,
-        output: Buffer | None = None,
-        awaited: bool = False,
-    ) -> tuple[EpochCalls, Submitted]:
-        """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
+    def submit(self, call: Call, timeout: float, awaited: bool) -> tuple[EpochCalls, Submitted]:
+        """Submit a call, which may take `timeout` seconds; return it and its epoch.
 
         If it is `awaited`, this thread must wait for it next: it may begin only there.
 
@@ -144,8 +130,8 @@ class Membership:
             calls = self._calls
             error, self._unseen = self._error or self._unseen or calls.lacks_ranks(calls.made), None
             if error is not None:
-                raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
-            return calls, calls.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output, awaited)
+                raise with_remark(error, f"This {call.operation} was not started, and its array is unchanged.")
+            return calls, calls.submit(call, timeout, awaited)
 
     def has_ended(self, calls: EpochCalls, submitted: Submitted) -> bool:
         """Return, without waiting, whether a call has ended, with success or failure."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.membership import Membership
 
-__all__ = ["Blocks", "Work"]
+__all__ = ["SentBlocks", "Work"]
 
 
-class Blocks(NamedTuple):
+class SentBlocks(NamedTuple):
     """The blocks of an all-reduce: each has the values of one packet, or of 256 words if packets are larger."""
 
     sent: int
@@ -44,13 +44,13 @@ class Work:
         return outcome is not None and outcome.sparse
 
     @property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> SentBlocks:
         """The blocks of this all-reduce; zeros until `wait` returns.
 
         All blocks are sent and received unless `is_sparse`.
         """
         outcome = self._submitted.outcome
-        return Blocks(0, 0, 0) if outcome is None else Blocks(*outcome.blocks)
+        return SentBlocks(0, 0, 0) if outcome is None else SentBlocks(*outcome.blocks)
 
     def is_completed(self) -> bool:
         """Return, without waiting, whether the collective has ended, with success or failure."""

@@ -70,8 +70,9 @@ class SwitchMLBackend:
 
         self.communicator = switchml.connect()
         self.rank, self.world_size = self.communicator.rank, self.communicator.world_size
-        arithmetic: Any = os.environ["SWITCHML_BENCH_ARITHMETIC"]
-        self.all_reduce: Callable[..., Any] = functools.partial(self.communicator.all_reduce, arithmetic=arithmetic)
+        text = os.environ["SWITCHML_BENCH_WIRE"]
+        wire = switchml.parse_wire(text) if text else None
+        self.all_reduce: Callable[..., Any] = functools.partial(self.communicator.all_reduce, wire=wire)
         self.barrier = self.communicator.barrier
         self._gathering: switchml.Communicator | None = None
         self._urgent: switchml.Communicator | None = None
@@ -86,11 +87,11 @@ class SwitchMLBackend:
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return the all-reduce that sends elements in lanes of this many bits."""
-        return functools.partial(self.all_reduce, wire_bits=wire_bits)
+        return self.all_reduce if wire_bits == 32 else functools.partial(self.all_reduce, wire=_blocks(wire_bits))
 
     def reduce_scatter_with(self, wire_bits: int) -> Callable[[Any, Any], Any]:
         """Return the reduce-scatter that sends elements in lanes of this many bits."""
-        return functools.partial(self.communicator.reduce_scatter, wire_bits=wire_bits)
+        return functools.partial(self.communicator.reduce_scatter, wire=_blocks(wire_bits))
 
     def all_gather(self, part: Any, whole: Any) -> Any:
         """Gather the ranks' parts."""
@@ -244,6 +245,13 @@ class GlooBackend:
     def close(self) -> None:
         """Leave the group."""
         self._dist.destroy_process_group()
+
+
+def _blocks(wire_bits: int) -> Any:
+    """Return the wire with this many bits for an element; None for the usual one of its type."""
+    from switchml import Blocks
+
+    return None if wire_bits == 32 else Blocks(wire_bits)
 
 
 def _require_whole_words(wire_bits: int) -> None:

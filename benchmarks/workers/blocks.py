@@ -121,7 +121,7 @@ def _sparse(backend: Backend, tensor: Elements, _block: int) -> Method:
     all_reduce = backend.communicator.all_reduce
 
     def call() -> dict[str, int]:
-        work = all_reduce(tensor, sparse=True, async_op=True)
+        work = all_reduce(tensor, skip_zeros=True, async_op=True)
         work.wait()
         return {**work.blocks._asdict(), "sparse": int(work.is_sparse)}
 

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from switchml import Blocks
 from switchml.benchmarks.options import method_arguments
 from switchml.benchmarks.workers.compression_tasks import Characters, Digits, Linear, Task
 from switchml.benchmarks.workers.torch_rank import serve
@@ -114,7 +115,7 @@ def _way(method: str, model: DistributedDataParallel) -> tuple[Any, Any]:
     if name == "none":
         return None, hooks.all_reduce_hook
     if name == "wire":
-        return dist.new_group(pg_options=Options(wire=arguments["bits"])), hooks.all_reduce_hook
+        return dist.new_group(pg_options=Options(wire=Blocks(arguments["bits"]))), hooks.all_reduce_hook
     if name == "powersgd":
         return _power_sgd(**arguments)
     return compression.CompressionState(model, compression.by_name(name, **arguments)), compression.compression_hook

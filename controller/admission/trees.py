@@ -159,7 +159,7 @@ class JobTree:
                 raise NoFloats(
                     f"the program of switch {switch.name} ({switch.config.target}) does not add floats; a soft switch"
                     " does, and BMv2 with the program switchml_floats. Choose another switch, or start the job without"
-                    " --arithmetic float"
+                    " --wire floats"
                 )
 
     def require_room(self, ranks: Mapping[str, int]) -> None:

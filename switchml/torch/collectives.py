@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from switchml.calls import Sparse
+from switchml.calls import SkipZeros
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Direct, Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
@@ -21,8 +21,8 @@ from switchml.torch.operands import Operand, memory_of
 from switchml.torch.options import Options
 from switchml.torch.profiling import begin_record, end_record
 from switchml.torch.reductions import Reduction
-from switchml.torch.wire import LaneArguments
 from switchml.torch.works import CompletedLater
+from switchml.wire import Wire
 
 __all__ = [
     "AllGather",
@@ -30,8 +30,8 @@ __all__ = [
     "Barrier",
     "Broadcast",
     "Collective",
-    "LaneReduce",
-    "LaneScatter",
+    "WireReduce",
+    "WireScatter",
     "Ranks",
     "Reduce",
     "ReduceScatter",
@@ -195,9 +195,9 @@ class AllReduce(Collective):
             self._encode()
 
     def _encode(self) -> None:
-        sparse = self.options.sparse
+        skip = self.options.skip_zeros
         self._parts = [
-            encode(operand.target, self._reduction, self._world_size, self.options, sparse=sparse)
+            encode(operand.target, self._reduction, self._world_size, self.options, skip_zeros=skip)
             for operand in self.operands
         ]
 
@@ -231,8 +231,8 @@ class AllReduce(Collective):
         return any(known)
 
 
-class LaneReduce(AllReduce):
-    """An all-reduce of one tensor in lanes that the caller chooses, regardless of the options of the group."""
+class WireReduce(AllReduce):
+    """An all-reduce of one tensor over a wire that the caller chooses, regardless of the options of the group."""
 
     def __init__(
         self,
@@ -242,16 +242,16 @@ class LaneReduce(AllReduce):
         private: bool,
         options: Options,
         timeout: timedelta,
-        lanes: LaneArguments,
-        sparse: Sparse,
+        wire: Wire,
+        skip_zeros: SkipZeros,
     ) -> None:
-        self._lanes = lanes
-        self._sparse = sparse
-        super().__init__([tensor], reduction, world_size, private, options, timeout, "all_reduce_in_lanes")
+        self._wire = wire
+        self._skip_zeros = skip_zeros
+        super().__init__([tensor], reduction, world_size, private, options, timeout, "all_reduce_over")
 
     def _encode(self) -> None:
         self._parts = [
-            Direct(operand.target, self._reduction, self._lanes, None, self._sparse) for operand in self.operands
+            Direct(operand.target, self._reduction, self._wire, None, self._skip_zeros) for operand in self.operands
         ]
 
 
@@ -364,8 +364,8 @@ class ReduceScatter(Collective):
         return any(known)
 
 
-class LaneScatter(ReduceScatter):
-    """A reduce-scatter of one tensor in lanes that the caller chooses, regardless of the options of the group."""
+class WireScatter(ReduceScatter):
+    """A reduce-scatter of one tensor over a wire that the caller chooses, regardless of the options of the group."""
 
     def __init__(
         self,
@@ -376,14 +376,14 @@ class LaneScatter(ReduceScatter):
         private: bool,
         options: Options,
         timeout: timedelta,
-        lanes: LaneArguments,
+        wire: Wire,
     ) -> None:
-        self._lanes = lanes
-        super().__init__([output], [given], reduction, ranks, private, options, timeout, "reduce_scatter_in_lanes")
+        self._wire = wire
+        super().__init__([output], [given], reduction, ranks, private, options, timeout, "reduce_scatter_over")
 
     def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
         return [
-            Direct(given.target, self._reduction, self._lanes, result, sparse=False)
+            Direct(given.target, self._reduction, self._wire, result, skip_zeros=False)
             for given, result in zip(self.inputs, results, strict=True)
         ]
 

@@ -23,14 +23,15 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from switchml.calls import Sparse
+from switchml.calls import SkipZeros
 from switchml.errors import UnsupportedTensor
 from switchml.torch import averages
 from switchml.torch.deadlines import Deadline
 from switchml.torch.exact_network import Handle, Network
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
-from switchml.torch.wire import LaneArguments, lane_arguments
+from switchml.torch.wire import wire_of
+from switchml.wire import Integers, Wire
 
 __all__ = ["SUM_DTYPES", "Direct", "Encoding", "encode"]
 
@@ -86,7 +87,7 @@ def encode(
     world_size: int,
     options: Options,
     part: Tensor | None = None,
-    sparse: Sparse = False,
+    skip_zeros: SkipZeros = False,
 ) -> Encoding:
     """Return the encoding for reducing `target` in the network.
 
@@ -96,7 +97,7 @@ def encode(
         world_size: the number of ranks.
         options: those of the group.
         part: gets this rank's part of the result, which has one of equal length for each rank.
-        sparse: see `Options.sparse`; only for tensors that take no wider copy, and without a `part`.
+        skip_zeros: see `Options.skip_zeros`; only for tensors that take no wider copy, and without a `part`.
 
     Raises:
         UnsupportedTensor: `reduction` is not defined for the dtype.
@@ -114,14 +115,14 @@ def encode(
         return FixedPoint(target, reduction, world_size, part)
     if target.dtype == torch.int64 and reduction.name == "avg":
         return LongAverage(target, world_size, part)
-    lanes = lane_arguments(target.dtype, world_size, options)
+    wire = wire_of(target.dtype, world_size, options)
     if target.dtype == torch.float32:
-        return Direct(target, reduction, lanes, part, sparse)
+        return Direct(target, reduction, wire, part, skip_zeros)
     if target.dtype in (torch.float16, torch.bfloat16) and reduction.factor is None:
-        return Direct(target, reduction, lanes, part, sparse)
+        return Direct(target, reduction, wire, part, skip_zeros)
     if not floating and reduction.name == "sum":
-        return Direct(target, reduction, lanes, part, sparse)
-    return Widened(target, reduction, world_size, lanes, part)
+        return Direct(target, reduction, wire, part, skip_zeros)
+    return Widened(target, reduction, world_size, wire, part)
 
 
 class Direct:
@@ -130,13 +131,13 @@ class Direct:
     waits = False
 
     def __init__(
-        self, target: Tensor, reduction: Reduction, lanes: LaneArguments, part: Tensor | None, sparse: Sparse
+        self, target: Tensor, reduction: Reduction, wire: Wire | None, part: Tensor | None, skip_zeros: SkipZeros
     ) -> None:
         self._target = target
         self._reduction = reduction
-        self._lanes = lanes
+        self._wire = wire
         self._part = part
-        self._sparse = sparse
+        self._skip_zeros = skip_zeros
 
     def start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         """Submit the tensor, or its products with the factor: a copy of them if the tensor is only read."""
@@ -145,15 +146,14 @@ class Direct:
             values = values.clone()
         _premultiply(values, self._reduction)
         op = "avg" if self._reduction.name == "avg" else "sum"
+        left = deadline.seconds_left
         if self._part is None:
             return [
                 network.all_reduce(
-                    values, op, async_op=True, timeout=deadline.seconds_left, sparse=self._sparse, **self._lanes
+                    values, op, async_op=True, timeout=left, wire=self._wire, skip_zeros=self._skip_zeros
                 )
             ]
-        return [
-            network.reduce_scatter(values, self._part, op, async_op=True, timeout=deadline.seconds_left, **self._lanes)
-        ]
+        return [network.reduce_scatter(values, self._part, op, async_op=True, timeout=left, wire=self._wire)]
 
     def finish(self) -> bool:
         """Do nothing: the result is in place."""
@@ -163,21 +163,23 @@ class Direct:
 class Widened:
     """Averages integers of up to 32 bits, and sums products of 16-bit floats and a factor, which must not be rounded.
 
-    The sums are of a type that holds them, in the same lanes. The result is then converted to the dtype.
+    The sums are of a type that holds them, over the same wire. The result is then converted to the dtype.
     """
 
     waits = False
 
     def __init__(
-        self, target: Tensor, reduction: Reduction, world_size: int, lanes: LaneArguments, part: Tensor | None
+        self, target: Tensor, reduction: Reduction, world_size: int, wire: Wire | None, part: Tensor | None
     ) -> None:
         self._target = target
         self._reduction = reduction
         self._world_size = world_size
-        self._lanes = lanes
+        self._wire = wire
         self._part = part
-        self._bound = _BYTES.get(target.dtype)
-        many = target.dtype in _BYTES and lanes["wire_bits"] == 32  # ranks, whose sums do not fit 16 bits
+        bytes_bound = _BYTES.get(target.dtype)
+        if isinstance(wire, Integers) and bytes_bound is not None:
+            self._wire = Integers(wire.bits, bytes_bound)
+        many = bytes_bound is not None and self._wire == Integers(bound=bytes_bound)  # ranks: sums exceed 16 bits
         self._buffer = target.to(torch.int32 if many else _WIDER[target.dtype])
         self._sums = _room_for_sums(self._buffer, part, world_size)
 
@@ -186,7 +188,7 @@ class Widened:
         _premultiply(self._buffer, self._reduction)
         average = self._reduction.name == "avg" and self._target.dtype.is_floating_point
         op = "avg" if average else "sum"
-        return [_start(network, self._buffer, self._sums, op, deadline, self._lanes, self._bound)]
+        return [_start(network, self._buffer, self._sums, op, deadline, self._wire)]
 
     def finish(self) -> bool:
         """Narrow the sum."""
@@ -296,16 +298,13 @@ def _start(
     sums: Tensor,
     op: str,
     deadline: Deadline,
-    lanes: LaneArguments | None = None,
-    bound: int | None = None,
+    wire: Wire | None = None,
 ) -> Handle:
     """Start the sum of `values` in place if `sums` is `values`; otherwise into `sums`, which has this rank's part."""
-    lanes = LaneArguments(**(lanes or {}))
-    if bound is not None:
-        lanes["bound"] = bound
+    left = deadline.seconds_left
     if sums is values:
-        return network.all_reduce(values, op, async_op=True, timeout=deadline.seconds_left, **lanes)
-    return network.reduce_scatter(values, sums, op, async_op=True, timeout=deadline.seconds_left, **lanes)
+        return network.all_reduce(values, op, async_op=True, timeout=left, wire=wire)
+    return network.reduce_scatter(values, sums, op, async_op=True, timeout=left, wire=wire)
 
 
 def _deliver(result: Tensor, target: Tensor, part: Tensor | None) -> None:

@@ -18,14 +18,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from switchml import _native
-from switchml.calls import FORMS, Sparse, checked_sum
+from switchml.calls import Call, SkipZeros, checked_sum
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.errors import NonFiniteError
 from switchml.keyed_rows import Keys
-from switchml.lanes import Arithmetic, Codes, Lanes
-from switchml.tensors import Buffer, buffer_of
+from switchml.tensors import buffer_of
 from switchml.torch.deadlines import Deadline
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
+from switchml.wire import Wire
 from switchml.work import Work
 
 __all__ = ["Ended", "ExactNetwork", "Handle", "Job", "Network"]
@@ -89,20 +89,13 @@ class ExactNetwork:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        sparse: Sparse = False,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
+        skip_zeros: SkipZeros = False,
     ) -> Ended:
         """Do what `Communicator.all_reduce` does."""
         buffer = buffer_of(x)
-        kind, lanes = checked_sum(
-            "all_reduce", buffer, op, self._job.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
-        )
-        return self._sum(kind, buffer, buffer, _native.DIVISION_WHOLE, lanes, FORMS[sparse], timeout)
+        kind, wire = checked_sum("all_reduce", buffer, op, self._job.world_size, wire)
+        return self._sum(Call(kind, "all_reduce", op, buffer, 0, wire, skip_zeros), timeout)
 
     def reduce_scatter(
         self,
@@ -112,19 +105,12 @@ class ExactNetwork:
         async_op: bool = False,
         timeout: float | None = None,
         *,
-        wire_bits: int = 32,
-        rounding: str = "nearest",
-        seed: int = 0,
-        bound: int | None = None,
-        codes: Codes | None = None,
-        arithmetic: Arithmetic = "block",
+        wire: Wire | None = None,
     ) -> Ended:
         """Do what `Communicator.reduce_scatter` does."""
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, lanes = checked_sum(
-            "reduce_scatter", given, op, self._job.world_size, wire_bits, rounding, seed, bound, codes, arithmetic
-        )
-        return self._sum(kind, given, result, _native.DIVISION_SCATTER, lanes, _native.FORM_DENSE, timeout)
+        kind, wire = checked_sum("reduce_scatter", given, op, self._job.world_size, wire)
+        return self._sum(Call(kind, "reduce_scatter", op, given, 0, wire, output=result), timeout)
 
     def all_gather(
         self,
@@ -156,23 +142,22 @@ class ExactNetwork:
         self.calls += 1
         return Ended()
 
-    def _sum(
-        self, kind: int, given: Buffer, result: Buffer, division: int, lanes: Lanes, form: int, timeout: float | None
-    ) -> Ended:
+    def _sum(self, call: Call, timeout: float | None) -> Ended:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
-        job, deadline = self._job, _deadline(timeout)
+        job, deadline, wire = self._job, _deadline(timeout), call.native_wire
+        assert call.buffer is not None
         rounds = _native.Lockstep(
-            kind,
-            given.address,
-            result.address,
-            given.elements,
-            division,
-            lanes.bits,
-            lanes.stochastic,
-            lanes.seed,
+            call.kind,
+            call.buffer.address,
+            (call.output or call.buffer).address,
+            call.elements,
+            call.division,
+            wire.bits,
+            wire.stochastic,
+            wire.seed,
             self.calls,
-            form,
-            lanes.format,
+            call.form,
+            wire.format,
             job.rank,
             job.world_size,
             job.values,

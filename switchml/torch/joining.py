@@ -19,9 +19,9 @@ from switchml.common.rank_numbers import rank_numbers
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch, launch_label, require_one_launcher
 from switchml.errors import ConnectError, SwitchMLError
-from switchml.lanes import Arithmetic
 from switchml.torch.deadlines import Deadline
 from switchml.torch.paths import Link, Medium
+from switchml.wire import Wire
 
 __all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
 
@@ -40,7 +40,7 @@ class Group:
         store: the group's store, used only by this module and the fallback.
         timeout: the timeout of the store's operations.
         aggregators: names of the switches that share the slots of its job; none: the switch of its agents.
-        arithmetic: how they add up floats.
+        wire: of its floating-point numbers; None: their usual one.
 
     """
 
@@ -52,7 +52,7 @@ class Group:
     store: Any
     timeout: timedelta
     aggregators: tuple[str, ...] = ()
-    arithmetic: Arithmetic = "block"
+    wire: Wire | None = None
 
     def __str__(self) -> str:
         which = "the default group" if self.is_default else f"group {self.name!r} of ranks {list(self.global_ranks)}"
@@ -106,11 +106,7 @@ def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communica
     communicator, problem = None, ""
     try:
         communicator = _connect(group, deadline, priority)
-        if group.arithmetic == "float" and not communicator.adds_floats:
-            problem = (
-                "the switches of the job do not add floats: leave arithmetic='float' out, or use a soft switch or BMv2 "
-                "with the pipeline switchml_floats"
-            )
+        problem = "" if group.wire is None else communicator.wire_problem(group.wire)
     except ConnectError as error:
         problem = str(error)
     try:

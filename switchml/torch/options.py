@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from switchml.arguments import checked_priority, whole_number
-from switchml.calls import FORMS, Sparse
+from switchml.arguments import checked_priority
+from switchml.calls import SkipZeros, checked_skipping
 from switchml.common.names import names_in_list
-from switchml.lanes import ARITHMETICS, ROUNDINGS, Arithmetic, Rounding
+from switchml.wire import Blocks, Floats, Integers, Wire, parse_wire, refuse_old_keywords
 
 __all__ = ["Fallback", "Options", "configure", "current_options"]
 
 Fallback = Literal["gloo", "gloo-exact"] | None
-Wire = Literal["auto", 32, 16, 8]
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,13 @@ class Options:
             "gloo-exact": likewise, but with the same bits as in the network, which is slower over Gloo; None: raise
             `SwitchMLBackendError`.
         stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them.
-        wire: bits that a float32, float16 or bfloat16 takes in packets: 32, 16 or 8; "auto": 16 for float16 and
-            bfloat16 in groups of up to 8 ranks, else 32.
-        rounding: with 16 or 8 bits, "nearest", or "stochastic" for sums whose expected value is the exact one.
-        seed: of stochastic rounding.
-        sparse: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with ``sparse=True``;
-            "auto": where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse
-            tensors (torch.sparse_coo) are all-reduced in the network in any case.
-        arithmetic: "float": the switch adds up float32, float16 and bfloat16 as floats, as `Communicator.all_reduce`
-            does with it; the group cannot be made where a switch does not. "block": in blocks with one exponent. Not
-            "float" together with `wire`, `rounding`, `sparse`, or `fallback` "gloo-exact".
+        wire: how the values of float32, float16 and bfloat16 travel, as in `Communicator.all_reduce`: `Blocks`, `Codes`
+            or `Floats`, or the text of one, such as "blocks:bits=8,rounding=stochastic"; "auto": blocks of 16 bits for
+            float16 and bfloat16 in groups of up to 8 ranks, else of 32. The group cannot be made where a switch does
+            not sum such codes or floats. Integers are exact with any of them.
+        skip_zeros: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with it; "auto":
+            where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse tensors
+            (torch.sparse_coo) are all-reduced in the network in any case. Not with `Codes` or `Floats`.
         priority: from 0 to 7. Where groups share links, or the memory of a switch, those with the highest priority
             send first. Under `switchml-ctl job start` the default group has the job's --priority.
         aggregators: names of soft switches that share the slots of the group's job, as parameter servers do; without
@@ -43,51 +39,49 @@ class Options:
             `switchml-ctl job start` has the aggregators of that job.
 
     Raises:
-        ValueError: a value is not one of those.
-        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one, or `aggregators` is not a tuple.
+        ValueError: a value is not one of those, or two do not go together.
+        TypeError: `wire` is not a wire, `priority` is not an integer, `aggregators` is not a tuple, or there is another
+            argument; the message says what to write instead of those of version 0.1.
 
     """
 
     fallback: Fallback = None
     stage_cuda: bool = False
-    wire: Wire = "auto"
-    rounding: Rounding = "nearest"
-    seed: int = 0
-    sparse: Sparse = False
+    wire: Wire | str = "auto"
+    skip_zeros: SkipZeros = False
     priority: int = 0
     aggregators: tuple[str, ...] = ()
-    arithmetic: Arithmetic = "block"
+
+    def __new__(cls, *_values: object, **given: object) -> Options:
+        """Refuse the arguments of earlier versions."""
+        refuse_old_keywords("Options", {name: value for name, value in given.items() if not hasattr(cls, name)})
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo", "gloo-exact"):
             raise ValueError(f'fallback is {self.fallback!r}; it must be "gloo", "gloo-exact" or None')
-        if self.wire not in ("auto", 32, 16, 8):
-            raise ValueError(f'wire is {self.wire!r}; it must be "auto", 32, 16 or 8')
-        if self.wire != "auto":
-            whole_number(self.wire, "wire")
-        if self.rounding not in ROUNDINGS:
-            raise ValueError(f'rounding is {self.rounding!r}; it must be "nearest" or "stochastic"')
-        if not 0 <= whole_number(self.seed, "seed") < 2**64:
-            raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
-        if self.sparse not in FORMS:
-            raise ValueError(f'sparse is {self.sparse!r}; it must be False, True or "auto"')
+        self._check_wire()
+        checked_skipping(self.skip_zeros, self.wire if isinstance(self.wire, Wire) else Blocks())
         checked_priority(self.priority)
         if not isinstance(self.aggregators, tuple):
             raise TypeError(f"aggregators is {self.aggregators!r}; it must be a tuple of names of switches")
         names_in_list(",".join(self.aggregators))
-        self._check_arithmetic()
 
-    def _check_arithmetic(self) -> None:
-        if self.arithmetic not in ARITHMETICS:
-            raise ValueError(f'arithmetic is {self.arithmetic!r}; it must be "block" or "float"')
-        if self.arithmetic == "block":
+    def _check_wire(self) -> None:
+        if isinstance(self.wire, str) and self.wire != "auto":
+            object.__setattr__(self, "wire", parse_wire(self.wire))
+        if self.wire == "auto":
             return
-        if self.wire not in ("auto", 32) or self.rounding != "nearest" or self.sparse:
-            raise ValueError('arithmetic="float" has no `wire` of fewer bits, `rounding` or `sparse`; leave them out')
-        if self.fallback == "gloo-exact":
+        if not isinstance(self.wire, Wire):
+            raise TypeError(
+                f'wire is {self.wire!r}; it must be "auto", Blocks(...), Codes(...) or Floats() of switchml'
+            )
+        if isinstance(self.wire, Integers):
+            raise ValueError(f"wire is {self.wire}; it is for floating-point numbers, and integers are always exact")
+        if isinstance(self.wire, Floats) and self.fallback == "gloo-exact":
             raise ValueError(
-                'arithmetic="float" cannot go on over Gloo with the same bits, so it has no fallback="gloo-exact"; use '
-                '"gloo" or None'
+                'sums of Floats() cannot go on over Gloo with the same bits, so there is no fallback="gloo-exact" for '
+                'them; use "gloo" or None'
             )
 
 
@@ -99,55 +93,47 @@ def configure(
     *,
     fallback: Fallback | Literal["unset"] = "unset",
     stage_cuda: bool | None = None,
-    wire: Wire | None = None,
-    rounding: Rounding | None = None,
-    seed: int | None = None,
-    sparse: Sparse | None = None,
+    wire: Wire | str | None = None,
+    skip_zeros: SkipZeros | None = None,
     priority: int | None = None,
     aggregators: tuple[str, ...] | None = None,
-    arithmetic: Arithmetic | None = None,
+    **old: object,
 ) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
     These options override SWITCHML_TORCH_FALLBACK (``gloo``, ``gloo-exact`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or
-    ``0``), SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``), SWITCHML_TORCH_ROUNDING (``nearest`` or
-    ``stochastic``), SWITCHML_TORCH_SPARSE (``off``, ``on`` or ``auto``) and SWITCHML_TORCH_ARITHMETIC (``block`` or
-    ``float``); a group's `pg_options` override them.
+    ``0``), SWITCHML_TORCH_WIRE (``auto``, or the text of a wire) and SWITCHML_TORCH_SKIP_ZEROS (``off``, ``on`` or
+    ``auto``); a group's `pg_options` override them.
 
     Args:
         fallback: see `Options`; unchanged if omitted.
         stage_cuda: see `Options`; unchanged if omitted.
         wire: see `Options`; unchanged if omitted.
-        rounding: see `Options`; unchanged if omitted.
-        seed: see `Options`; unchanged if omitted.
-        sparse: see `Options`; unchanged if omitted.
+        skip_zeros: see `Options`; unchanged if omitted.
         priority: see `Options`; unchanged if omitted.
         aggregators: see `Options`; unchanged if omitted.
-        arithmetic: see `Options`; unchanged if omitted.
+        old: no other arguments.
 
     Returns:
         The options that are in effect now.
 
     Raises:
-        ValueError: a value is not one of those listed in `Options`.
-        TypeError: `wire`, `seed` or `priority` is not an integer where it must be one, or `aggregators` is not a tuple.
+        ValueError, TypeError: as of `Options`.
 
     """
-    chosen: dict[str, object] = {}
+    refuse_old_keywords("configure", old)
+    chosen: dict[str, Any] = {}
     if fallback != "unset":
         chosen["fallback"] = fallback
     given: dict[str, object] = {
         "stage_cuda": stage_cuda,
         "wire": wire,
-        "rounding": rounding,
-        "seed": seed,
-        "sparse": sparse,
+        "skip_zeros": skip_zeros,
         "priority": priority,
         "aggregators": aggregators,
-        "arithmetic": arithmetic,
     }
     chosen |= {name: value for name, value in given.items() if value is not None}
-    Options(**chosen)  # type: ignore[arg-type]
+    Options(**chosen)
     _configured.update(chosen)
     return current_options()
 
@@ -159,16 +145,21 @@ def current_options() -> Options:
         ValueError: an environment variable has an unknown value.
 
     """
-    arithmetics: dict[str, object] = {"": "block", **{name: name for name in ARITHMETICS}}
     options = Options(
-        arithmetic=_choice("SWITCHML_TORCH_ARITHMETIC", arithmetics),  # type: ignore[arg-type]
         fallback=_choice("SWITCHML_TORCH_FALLBACK", _FALLBACKS),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
-        wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]
-        sparse=_choice("SWITCHML_TORCH_SPARSE", {"": False, "off": False, "on": True, "auto": "auto"}),  # type: ignore[arg-type]
-        rounding=_choice("SWITCHML_TORCH_ROUNDING", {"": "nearest", "nearest": "nearest", "stochastic": "stochastic"}),  # type: ignore[arg-type]
+        wire=_wire_of_environment(),
+        skip_zeros=_choice("SWITCHML_TORCH_SKIP_ZEROS", {"": False, "off": False, "on": True, "auto": "auto"}),  # type: ignore[arg-type]
     )
     return replace(options, **_configured)  # type: ignore[arg-type]
+
+
+def _wire_of_environment() -> Wire | Literal["auto"]:
+    text = os.environ.get("SWITCHML_TORCH_WIRE") or "auto"
+    try:
+        return "auto" if text == "auto" else parse_wire(text)
+    except ValueError as error:
+        raise ValueError(f"SWITCHML_TORCH_WIRE: {error}") from None
 
 
 def _choice(name: str, values: dict[str, object]) -> object:

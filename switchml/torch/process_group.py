@@ -20,7 +20,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml import lifetime
-from switchml.calls import Sparse
+from switchml.calls import SkipZeros
 from switchml.errors import UnsupportedTensor
 from switchml.torch.collectives import (
     AllGather,
@@ -28,11 +28,11 @@ from switchml.torch.collectives import (
     Barrier,
     Broadcast,
     Collective,
-    LaneReduce,
-    LaneScatter,
     Ranks,
     Reduce,
     ReduceScatter,
+    WireReduce,
+    WireScatter,
 )
 from switchml.torch.disagreement import other_calls
 from switchml.torch.errors import SwitchMLBackendError, forked_error
@@ -46,9 +46,9 @@ from switchml.torch.reductions import Reduction, reduction_of
 from switchml.torch.sparse_tensors import SparseAllReduce
 from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
-from switchml.torch.wire import LaneArguments
 from switchml.torch.works import completed_after
 from switchml.torch.wrapped_tensors import on_plain_tensors
+from switchml.wire import Wire
 
 __all__ = ["SwitchMLProcessGroup"]
 
@@ -119,7 +119,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             store=dist.PrefixStore("network/", self._store).clone(),
             timeout=timeout,
             aggregators=self._options.aggregators,
-            arithmetic=self._options.arithmetic,
+            wire=self._options.wire if isinstance(self._options.wire, Wire) else None,
         )
         self._queue: NetworkQueue | None = None
         if size > 1:
@@ -263,29 +263,29 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return works[0] if len(works) == 1 else completed_after(works, "all_reduce_coalesced", tensors)
 
     @on_plain_tensors
-    def all_reduce_in_lanes(self, tensor: Tensor, op: str, lanes: LaneArguments, sparse: Sparse = False) -> Any:
-        """Reduce `tensor` with `op`, "sum" or "avg", in these lanes instead of those of the group's options.
+    def all_reduce_over(self, tensor: Tensor, op: str, wire: Wire, skip_zeros: SkipZeros = False) -> Any:
+        """Reduce `tensor` with `op`, "sum" or "avg", over this wire instead of that of the group's options.
 
         It is a float32, or an integer tensor whose dtype holds the sums of all ranks. The arguments are those of
-        `Communicator.all_reduce`. Over Gloo the dtype of the tensor is reduced, without lanes.
+        `Communicator.all_reduce`. Over Gloo the dtype of the tensor is reduced.
         """
         reduction, timeout = reduction_of(op), self._timeout(None, None)
         if self._queue is None:
             return self._reduce_over_gloo(
-                "all_reduce_in_lanes", [tensor], reduction, lambda part: part.start(self._gloo, timeout)
+                "all_reduce_over", [tensor], reduction, lambda part: part.start(self._gloo, timeout)
             )
         fallback = self._queue.fallback
         return self._submit(
-            LaneReduce(tensor, reduction, self.size(), fallback, self._options, timeout, lanes, sparse), None
+            WireReduce(tensor, reduction, self.size(), fallback, self._options, timeout, wire, skip_zeros), None
         )
 
     @on_plain_tensors
-    def reduce_scatter_in_lanes(self, output: Tensor, input: Tensor, op: str, lanes: LaneArguments) -> Any:  # noqa: A002
-        """Reduce `input`, as `all_reduce_in_lanes` does; rank r gets the r-th of its equal parts."""
+    def reduce_scatter_over(self, output: Tensor, input: Tensor, op: str, wire: Wire) -> Any:  # noqa: A002
+        """Reduce `input`, as `all_reduce_over` does; rank r gets the r-th of its equal parts."""
         reduction, timeout = reduction_of(op), self._timeout(None, None)
         if self._queue is None:
             return self._scattered(
-                "reduce_scatter_in_lanes",
+                "reduce_scatter_over",
                 output,
                 [input],
                 None,
@@ -294,7 +294,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
             )
         ranks, fallback = Ranks(self.rank(), self.size()), self._queue.fallback
-        return self._submit(LaneScatter(output, input, reduction, ranks, fallback, self._options, timeout, lanes), None)
+        return self._submit(WireScatter(output, input, reduction, ranks, fallback, self._options, timeout, wire), None)
 
     @on_plain_tensors
     def reduce(

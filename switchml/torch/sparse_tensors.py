@@ -21,6 +21,7 @@ from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.operands import memory_of, require_device
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
+from switchml.wire import Blocks
 
 __all__ = ["SparseAllReduce"]
 
@@ -100,8 +101,8 @@ class SparseAllReduce(Collective):
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
         self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, deadline.seconds_left)))
-        sparse = self.options.arithmetic == "block"  # to add floats, a switch needs the values of all ranks
-        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, sparse=sparse)
+        skip = self.options.wire == "auto" or isinstance(self.options.wire, Blocks)  # others need all ranks' values
+        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, skip_zeros=skip)
         return self._part.start(network, deadline)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:

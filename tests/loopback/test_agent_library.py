@@ -85,20 +85,20 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
         (lambda c: c.broadcast(np.ones(3, LONG + "u1"), 0), lambda c: c.broadcast(np.ones(3, LONG + "i1"), 0)),
         (lambda c: c.barrier(), lambda c: c.all_reduce(np.ones(0, np.float32))),
         (
-            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=16),
-            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(16)),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(8)),
         ),
         (
             lambda c: c.all_reduce(np.ones(10, np.float32)),
-            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(8)),
         ),
         (
-            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8, rounding="stochastic", seed=2**64 - 1),
-            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(8, "stochastic", 2**64 - 1)),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(8)),
         ),
         (
-            lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=3),
-            lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=4),
+            lambda c: c.all_reduce(np.ones(10, np.int8), wire=switchml.Integers(8, 3)),
+            lambda c: c.all_reduce(np.ones(10, np.int8), wire=switchml.Integers(8, 4)),
         ),
         (
             lambda c: c.all_reduce(np.ones(10, np.float32)),
@@ -115,7 +115,7 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
     ],
     ids=[
         *("size", "dtype", "op", "operation", "root", "long dtype", "barrier"),
-        *("wire_bits", "wire_bits of one", "rounding", "bound"),
+        *("bits", "bits of one", "rounding", "bound"),
         *("parts", "op of parts", "length of parts"),
     ],
 )

@@ -59,7 +59,7 @@ def test_sums_equal_the_reference(fabric: Fabric, world_size: int, codes: Codes,
         assert comm.codes == ("natural8", "dynamic8")
         arrays = [wide(comm.rank, size) for size in SIZES]
         works = [
-            comm.all_reduce(array, op, async_op=True, codes=codes, seed=SEED)
+            comm.all_reduce(array, op, async_op=True, wire=switchml.Codes(codes, SEED))
             for array, op in zip(arrays, ("sum", "avg", "sum", "avg", "sum"), strict=True)
         ]
         for work in works:
@@ -83,7 +83,7 @@ def test_faults_do_not_change_a_bit(tmp_path: Path, transport: str, codes: Codes
     def run(comm: switchml.Communicator) -> list[Array]:
         arrays = [wide(comm.rank, size) for size in sizes]
         for array in arrays:
-            comm.all_reduce(array, codes=codes, seed=SEED)
+            comm.all_reduce(array, wire=switchml.Codes(codes, SEED))
         return arrays
 
     with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
@@ -106,7 +106,7 @@ def test_reduce_scatter_has_the_sums_of_its_parts(fabric: Fabric, codes: Codes) 
 
     def run(comm: switchml.Communicator) -> Array:
         output = np.empty(elements // 2, np.float32)
-        comm.reduce_scatter(wide(comm.rank, elements), output, codes=codes, seed=SEED)
+        comm.reduce_scatter(wide(comm.rank, elements), output, wire=switchml.Codes(codes, SEED))
         return output
 
     results = fabric.run_ranks(2, run)
@@ -121,7 +121,7 @@ def test_packets_have_a_byte_for_each_value(tmp_path: Path) -> None:
         fabric.add_job(1, 2)
 
         def run(comm: switchml.Communicator) -> None:
-            comm.all_reduce(np.ones(chunks * VALUES, np.float32), codes="natural8")
+            comm.all_reduce(np.ones(chunks * VALUES, np.float32), wire=switchml.Codes("natural8"))
 
         fabric.run_ranks(2, run)
         packets, packet_bytes = 0, 0
@@ -143,7 +143,7 @@ def test_mixed_transports_share_a_job(tmp_path: Path) -> None:
 
         def run(comm: switchml.Communicator) -> Array:
             array = wide(comm.rank, 1000)
-            comm.all_reduce(array, codes="natural8", seed=SEED)
+            comm.all_reduce(array, wire=switchml.Codes("natural8", SEED))
             return array
 
         results = fabric.run_ranks(2, run)
@@ -161,7 +161,7 @@ def test_nan_is_named_and_the_rest_correct(fabric: Fabric, codes: Codes) -> None
         if comm.rank == 1:
             array[70] = np.inf
         with pytest.raises(switchml.NonFiniteError) as caught:
-            comm.all_reduce(array, codes=codes, seed=SEED)
+            comm.all_reduce(array, wire=switchml.Codes(codes, SEED))
         assert list(caught.value.indices) == [70]
         return array
 
@@ -180,7 +180,7 @@ def test_subnormal_and_zero_blocks(fabric: Fabric, dtype: type[np.floating[Any]]
     def run(comm: switchml.Communicator) -> list[Array]:
         arrays = [np.zeros(100, dtype), np.full(100, tiny, dtype), np.full(100, -np.finfo(dtype).max / 4, dtype)]
         for array in arrays:
-            comm.all_reduce(array, codes="natural8", seed=comm.world_size)
+            comm.all_reduce(array, wire=switchml.Codes("natural8", comm.world_size))
         return arrays
 
     for zeros, smallest, largest in fabric.run_ranks(2, run):
@@ -199,7 +199,7 @@ def test_a_pipeline_without_codes_refuses_them(tmp_path: Path) -> None:
             array = np.full(3, 0.5, np.float32)
             assert comm.codes == ()
             with pytest.raises(ValueError, match="cannot sum natural8 codes"):
-                comm.all_reduce(array, codes="natural8")
+                comm.all_reduce(array, wire=switchml.Codes("natural8"))
             comm.all_reduce(array)
             return array
 
@@ -210,7 +210,7 @@ def test_ranks_with_other_codes_do_not_match(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
 
     def run(comm: switchml.Communicator) -> None:
-        with pytest.raises(switchml.CollectiveMismatch, match="codes="):
-            comm.all_reduce(np.ones(10, np.float32), codes="natural8" if comm.rank else "dynamic8")
+        with pytest.raises(switchml.CollectiveMismatch, match="codes:"):
+            comm.all_reduce(np.ones(10, np.float32), wire=switchml.Codes("natural8" if comm.rank else "dynamic8"))
 
     fabric.run_ranks(2, run)

@@ -40,9 +40,9 @@ def test_sums_equal_the_reference(fabric: Fabric, world_size: int) -> None:
         assert comm.adds_floats
         arrays = [wide(comm.rank, size) for size in SIZES]
         for array in arrays:
-            comm.all_reduce(array, arithmetic="float")
+            comm.all_reduce(array, wire=switchml.Floats())
         averages = wide(comm.rank, SIZES[-1])
-        comm.all_reduce(averages, "avg", arithmetic="float")
+        comm.all_reduce(averages, "avg", wire=switchml.Floats())
         return [*arrays, averages]
 
     results = fabric.run_ranks(world_size, run)
@@ -58,7 +58,7 @@ def test_order_duplicates_and_loss_change_no_bit(tmp_path: Path) -> None:
     def run(comm: switchml.Communicator) -> list[Array]:
         arrays = [wide(comm.rank, size) for _ in range(3)]
         for array in arrays:
-            comm.all_reduce(array, arithmetic="float")
+            comm.all_reduce(array, wire=switchml.Floats())
         return arrays
 
     with running_fabric(tmp_path, VALUES) as fabric:
@@ -90,7 +90,7 @@ def test_ieee_values(fabric: Fabric) -> None:
 
     def run(comm: switchml.Communicator) -> Array:
         array = contributions[comm.rank].copy()
-        comm.all_reduce(array, arithmetic="float")
+        comm.all_reduce(array, wire=switchml.Floats())
         return array
 
     expected = np.array([inf, nan, nan, inf, 0.0, smallest, 0.0, 1.0, -inf], np.float32)
@@ -110,7 +110,7 @@ def test_halves_are_rounded_once(fabric: Fabric, dtype: str) -> None:
 
     def run(comm: switchml.Communicator) -> Array:
         array = contribution(comm.rank)
-        comm.all_reduce(array, arithmetic="float")
+        comm.all_reduce(array, wire=switchml.Floats())
         return array
 
     sums = sum_digits(np.stack([contribution(rank).astype(np.float32) for rank in range(3)]))
@@ -124,7 +124,7 @@ def test_reduce_scatter_has_the_parts_of_an_all_reduce(fabric: Fabric) -> None:
 
     def run(comm: switchml.Communicator) -> Array:
         output = np.empty(elements // 4, np.float32)
-        comm.reduce_scatter(wide(comm.rank, elements), output, arithmetic="float")
+        comm.reduce_scatter(wide(comm.rank, elements), output, wire=switchml.Floats())
         return output
 
     results = fabric.run_ranks(4, run)
@@ -141,7 +141,7 @@ def test_calls_in_blocks_and_in_floats_take_turns(fabric: Fabric) -> None:
         arrays: list[Array] = []
         for turn in range(6):
             arrays += [wide(comm.rank, size), np.full(size, comm.rank + turn, np.int32)]
-            comm.all_reduce(arrays[-2], arithmetic="float")
+            comm.all_reduce(arrays[-2], wire=switchml.Floats())
             comm.all_reduce(arrays[-1])
             comm.barrier()
         return arrays
@@ -174,7 +174,7 @@ def test_mixed_transports_share_a_job(tmp_path: Path) -> None:
 
         def run(comm: switchml.Communicator) -> Array:
             array = wide(comm.rank, size)
-            comm.all_reduce(array, arithmetic="float")
+            comm.all_reduce(array, wire=switchml.Floats())
             return array
 
         results = fabric.run_ranks(world_size, run)
@@ -188,19 +188,10 @@ def test_what_floats_cannot_be_combined_with(fabric: Fabric) -> None:
 
     def run(comm: switchml.Communicator) -> None:
         array = np.ones(10, np.float32)
-        refused: list[tuple[dict[str, Any], str]] = [
-            ({"wire_bits": 16}, "has no wire_bits"),
-            ({"codes": "natural8"}, "has no wire_bits, rounding, bound or codes"),
-            ({"sparse": True}, "a sparse call has no arithmetic"),
-        ]
-        for arguments, reason in refused:
-            with pytest.raises(ValueError, match=reason):
-                comm.all_reduce(array, arithmetic="float", **arguments)
+        with pytest.raises(ValueError, match="a call over floats has no skip_zeros"):
+            comm.all_reduce(array, wire=switchml.Floats(), skip_zeros=True)
         with pytest.raises(ValueError, match="not for int32"):
-            comm.all_reduce(np.ones(10, np.int32), arithmetic="float")
-        unknown: Any = "double"
-        with pytest.raises(ValueError, match='must be "block" or "float"'):
-            comm.all_reduce(array, arithmetic=unknown)
+            comm.all_reduce(np.ones(10, np.int32), wire=switchml.Floats())
         np.testing.assert_array_equal(array, 1.0)
 
     fabric.run_ranks(1, run)
@@ -214,7 +205,7 @@ def test_a_switch_that_does_not_add_floats(fabric: Fabric) -> None:
         array = np.ones(10, np.float32)
         assert not comm.adds_floats
         with pytest.raises(ValueError, match="the switches of this job do not add floats"):
-            comm.all_reduce(array, arithmetic="float")
+            comm.all_reduce(array, wire=switchml.Floats())
         np.testing.assert_array_equal(array, 1.0)
 
     fabric.run_ranks(1, run)

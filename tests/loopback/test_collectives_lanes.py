@@ -40,7 +40,7 @@ def test_float_sums_keep_their_bound(fabric: Fabric, world_size: int, bits: int)
 
     def run(comm: switchml.Communicator) -> list[Array]:
         arrays = [normal(comm.rank, size) for size in SIZES]
-        works = [comm.all_reduce(array, async_op=True, wire_bits=bits) for array in arrays]
+        works = [comm.all_reduce(array, async_op=True, wire=switchml.Blocks(bits)) for array in arrays]
         for work in works:
             work.wait()
         assert [work.wire_bytes for work in works] == [-(-size * bits // 32) * 4 for size in SIZES]
@@ -65,7 +65,7 @@ def test_narrow_lanes_take_fewer_packets(tmp_path: Path, bits: int) -> None:
             fabric.add_job(1, 2)
 
             def run(comm: switchml.Communicator, wire_bits: int = wire_bits) -> int:
-                comm.all_reduce(np.ones(VALUES * 40, np.float32), wire_bits=wire_bits)
+                comm.all_reduce(np.ones(VALUES * 40, np.float32), wire=switchml.Blocks(wire_bits))
                 return comm.position
 
             chunks[wire_bits] = fabric.run_ranks(2, run)[0]
@@ -73,15 +73,17 @@ def test_narrow_lanes_take_fewer_packets(tmp_path: Path, bits: int) -> None:
     assert chunks[bits] == 40 * bits // 32
 
 
-@pytest.mark.parametrize(("bits", "rounding"), [(16, "nearest"), (16, "stochastic"), (8, "nearest"), (8, "stochastic")])
-def test_faults_do_not_change_a_bit(tmp_path: Path, transport: str, bits: int, rounding: str) -> None:
+@pytest.mark.parametrize(
+    "text", [f"blocks:bits={bits}{more}" for bits in (16, 8) for more in ("", ",rounding=stochastic,seed=11")]
+)
+def test_faults_do_not_change_a_bit(tmp_path: Path, transport: str, text: str) -> None:
     """Compare a run without faults with one in which packets are lost, duplicated and reordered."""
 
     def run(comm: switchml.Communicator) -> list[bytes]:
         arrays = []
         for size in (1, 257, 60_000):
             array = normal(comm.rank, size)
-            comm.all_reduce(array, "avg", wire_bits=bits, rounding=rounding, seed=11)
+            comm.all_reduce(array, "avg", wire=switchml.parse_wire(text))
             arrays.append(array.tobytes())
         return arrays
 
@@ -106,7 +108,7 @@ def test_stochastic_rounding_follows_the_seed(fabric: Fabric) -> None:
         results = []
         for seed in (1, 1, 2):
             array = normal(comm.rank, 1000)
-            comm.all_reduce(array, wire_bits=8, rounding="stochastic", seed=seed)
+            comm.all_reduce(array, wire=switchml.Blocks(8, "stochastic", seed))
             results.append(array.tobytes())
         return results
 
@@ -126,7 +128,7 @@ def test_places_that_are_not_finite_are_named(fabric: Fabric, bits: int) -> None
         if comm.rank == 2:
             array[999] = -np.inf
         with pytest.raises(switchml.NonFiniteError) as raised:
-            comm.all_reduce(array, wire_bits=bits)
+            comm.all_reduce(array, wire=switchml.Blocks(bits))
         assert raised.value.indices == (7, 300, 999)
         return array
 
@@ -168,7 +170,7 @@ def test_integers_are_exact(fabric: Fabric, dtype: str, bits: int, bound: int | 
     def run(comm: switchml.Communicator) -> list[Array]:
         arrays = [array(comm.rank, size) for size in SIZES]
         for x in arrays:
-            comm.all_reduce(x, wire_bits=bits, bound=bound)
+            comm.all_reduce(x, wire=switchml.Integers(bits, bound))
         return arrays
 
     for result in fabric.run_ranks(4, run):
@@ -178,21 +180,27 @@ def test_integers_are_exact(fabric: Fabric, dtype: str, bits: int, bound: int | 
             np.testing.assert_array_equal(result[index], expected)
 
 
-def test_a_width_that_does_not_exist_is_refused_before_anything_is_sent(fabric: Fabric) -> None:
+def test_what_is_no_wire_is_refused_before_anything_is_sent(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
 
     def run(comm: switchml.Communicator) -> None:
         array = np.ones(10, np.float32)
-        for bits in (0, 4, 12, 64, -8):
-            with pytest.raises(
-                ValueError, match=f"wire_bits is {bits}; it must be 8, 16 or 32. The array is unchanged"
-            ):
-                comm.all_reduce(array, wire_bits=bits)
-        with pytest.raises(TypeError, match="wire_bits is '8', a str; it must be an integer"):
-            comm.all_reduce(array, wire_bits="8")  # type: ignore[call-overload]
+        given: Any = {"wire_bits": 8}
+        with pytest.raises(
+            TypeError, match=r"all_reduce\(\) has no argument 'wire_bits'; write wire=Blocks\(bits=...\)"
+        ):
+            comm.all_reduce(array, **given)
+        with pytest.raises(TypeError, match=r"has no argument 'wires'$"):
+            comm.all_reduce(array, wires=8)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=r"wire is 8; it must be Blocks.*The array is unchanged"):
+            comm.all_reduce(array, wire=8)  # type: ignore[call-overload]
+        with pytest.raises(
+            ValueError, match=r"is for float32, float16, bfloat16, not for int32. The array is unchanged"
+        ):
+            comm.all_reduce(array.astype(np.int32), wire=switchml.Blocks(8))
         assert comm.position == 0
         assert array.tolist() == [1.0] * 10
-        comm.all_reduce(array, wire_bits=16)
+        comm.all_reduce(array, wire=switchml.Blocks(16))
         assert array == pytest.approx(2, rel=1e-3)
 
     fabric.run_ranks(2, run)
@@ -204,11 +212,12 @@ def test_ranks_that_ask_for_different_widths_are_told_both(fabric: Fabric, bits:
 
     def run(comm: switchml.Communicator) -> str:
         with pytest.raises(switchml.CollectiveMismatch) as raised:
-            comm.all_reduce(np.ones(10, np.float32), wire_bits=bits[comm.rank])
+            comm.all_reduce(np.ones(10, np.float32), wire=switchml.Blocks(bits[comm.rank]))
         return str(raised.value)
 
     said = "; ".join(
-        f"rank {rank}: call 0, all_reduce (sum wire_bits={width}) of 10 float32" for rank, width in enumerate(bits)
+        f"rank {rank}: call 0, all_reduce (sum as {switchml.Blocks(width)}) of 10 float32"
+        for rank, width in enumerate(bits)
     )
     for message in fabric.run_ranks(2, run):
         assert f"the ranks call differently: {said}" in message
@@ -221,10 +230,10 @@ def test_values_beyond_the_bound_are_not_sent(fabric: Fabric) -> None:
         array = np.full(1000, 5, np.int8)
         array[999] = -6
         with pytest.raises(ValueError, match=r"beyond the bound 5\. It is unchanged"):
-            comm.all_reduce(array, wire_bits=8, bound=5)
+            comm.all_reduce(array, wire=switchml.Integers(8, 5))
         assert comm.position == 0
         assert array[999] == -6
-        comm.all_reduce(array, wire_bits=8, bound=6)
+        comm.all_reduce(array, wire=switchml.Integers(8, 6))
         return sorted({int(value) for value in array})
 
     assert fabric.run_ranks(2, run) == [[-12, 10]] * 2
@@ -236,8 +245,8 @@ def test_more_ranks_than_the_lanes_hold(fabric: Fabric) -> None:
     def run(comm: switchml.Communicator) -> None:
         array = np.ones(10, np.int8)
         with pytest.raises(ValueError, match=r"at most 2 ranks .* this job has 3"):
-            comm.all_reduce(array, wire_bits=8, bound=63)
-        comm.all_reduce(array, wire_bits=8, bound=42)
+            comm.all_reduce(array, wire=switchml.Integers(8, 63))
+        comm.all_reduce(array, wire=switchml.Integers(8, 42))
         assert array.tolist() == [3] * 10
 
     fabric.run_ranks(3, run)

@@ -151,12 +151,12 @@ def test_ranks_that_sum_other_dtypes_are_told_so(fabric: Fabric, dtype: str) -> 
     fabric.run_ranks(2, run)
 
 
-@pytest.mark.parametrize("arguments", [{"wire_bits": 16}, {"bound": 100}])
-def test_lanes_and_bounds_are_refused(fabric: Fabric, arguments: dict[str, int]) -> None:
+@pytest.mark.parametrize("wire", [switchml.Integers(16), switchml.Integers(bound=100)])
+def test_lanes_and_bounds_are_refused(fabric: Fabric, wire: switchml.Wire) -> None:
     fabric.add_job(1, 1)
     with fabric.connect(0) as comm:
         array = np.ones(10, np.int64)
         with pytest.raises(ValueError, match="int64 takes as many words as the values of its packet need"):
-            comm.all_reduce(array, **arguments)  # type: ignore[call-overload]
+            comm.all_reduce(array, wire=wire)
         assert comm.position == 0
         assert array.tolist() == [1] * 10

@@ -35,13 +35,13 @@ def part(array: Array, rank: int, world_size: int) -> Array:
 
 
 CASES = [
-    *((dtype, "sum", {}) for dtype in ("f4", "f2", "i8", "i4", "i2", "?")),
-    ("f4", "avg", {}),
-    (ml_dtypes.bfloat16, "avg", {}),
-    ("i1", "sum", {"wire_bits": 16}),
-    ("u1", "sum", {"wire_bits": 16}),
-    ("f4", "sum", {"wire_bits": 16}),
-    ("f4", "avg", {"wire_bits": 8}),
+    *((dtype, "sum", None) for dtype in ("f4", "f2", "i8", "i4", "i2", "?")),
+    ("f4", "avg", None),
+    (ml_dtypes.bfloat16, "avg", None),
+    ("i1", "sum", switchml.Integers(16)),
+    ("u1", "sum", switchml.Integers(16)),
+    ("f4", "sum", switchml.Blocks(16)),
+    ("f4", "avg", switchml.Blocks(8)),
 ]
 
 
@@ -50,23 +50,23 @@ def test_each_rank_gets_the_bits_of_an_all_reduce_of_its_part(fabric: Fabric, wo
     fabric.add_job(1, world_size)
 
     def run(comm: switchml.Communicator) -> None:
-        for dtype, op, lanes in CASES:
+        for dtype, op, wire in CASES:
             for size in PARTS:
                 whole = values_of(np.dtype(dtype), comm.rank, size * world_size)
                 expected = whole.copy()
                 for owner in range(world_size):
-                    comm.all_reduce(part(expected, owner, world_size), op, **lanes)
+                    comm.all_reduce(part(expected, owner, world_size), op, wire=wire)
                 given = whole.copy()
                 given.flags.writeable = False
                 result = np.full(size, 7, dtype)
-                work = comm.reduce_scatter(given, result, op, async_op=True, **lanes)
+                work = comm.reduce_scatter(given, result, op, async_op=True, wire=wire)
                 work.wait()
-                assert result.tobytes() == part(expected, comm.rank, world_size).tobytes(), (dtype, op, lanes, size)
+                assert result.tobytes() == part(expected, comm.rank, world_size).tobytes(), (dtype, op, wire, size)
                 assert given.tobytes() == whole.tobytes()
-                bits = 32 if dtype == "i8" else lanes.get("wire_bits", 32)
+                bits = 32 if wire is None else wire.native.bits
                 if dtype != "i8":
                     assert work.wire_bytes == world_size * 4 * -(-size * bits // 32)
-                comm.reduce_scatter(whole, part(whole, comm.rank, world_size), op, **lanes)
+                comm.reduce_scatter(whole, part(whole, comm.rank, world_size), op, wire=wire)
                 assert part(whole, comm.rank, world_size).tobytes() == result.tobytes()
 
     fabric.run_ranks(world_size, run)
@@ -78,13 +78,13 @@ def test_whole_packets_have_the_bits_of_an_all_reduce_of_the_input(fabric: Fabri
     def run(comm: switchml.Communicator) -> None:
         whole = values_of(np.dtype("f4"), comm.rank, 4 * 6 * VALUES)
         result = np.zeros(6 * VALUES, np.float32)
-        for lanes in ({}, {"wire_bits": 16, "rounding": "stochastic", "seed": 5}):
+        for wire in (None, switchml.Blocks(16, "stochastic", 5)):
             comm.barrier()
-            scattered = comm.reduce_scatter(whole, result, async_op=True, **lanes)
+            scattered = comm.reduce_scatter(whole, result, async_op=True, wire=wire)
             scattered.wait()
             reduced = whole.copy()
-            comm.all_reduce(reduced, **lanes)
-            if not lanes:  # the number of a call chooses the random numbers
+            comm.all_reduce(reduced, wire=wire)
+            if wire is None:  # the number of a call chooses the random numbers
                 assert result.tobytes() == part(reduced, comm.rank, 4).tobytes()
             else:
                 np.testing.assert_allclose(result, part(reduced, comm.rank, 4), atol=4e-2)
@@ -166,11 +166,13 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_sent(fabric: Fabri
             (ValueError, "not the part of rank", lambda: comm.reduce_scatter(ten, ten[1:6])),
             (ValueError, "not the part of rank", lambda: comm.reduce_scatter(ten, part(ten, 1 - comm.rank, 2))),
             (ValueError, "op is", lambda: comm.reduce_scatter(ten, five, "max")),
-            (ValueError, "wire_bits", lambda: comm.reduce_scatter(ten, five, wire_bits=7)),
+            (TypeError, "write wire=Blocks", lambda: comm.reduce_scatter(ten, five, wire_bits=7)),
             (
                 ValueError,
                 "beyond the bound",
-                lambda: comm.reduce_scatter(np.array([1, 9], np.int8), np.ones(1, np.int8), wire_bits=8, bound=3),
+                lambda: comm.reduce_scatter(
+                    np.array([1, 9], np.int8), np.ones(1, np.int8), wire=switchml.Integers(8, 3)
+                ),
             ),
             (
                 switchml.UnsupportedTensor,

@@ -75,7 +75,7 @@ def test_sparse_sums_have_the_bits_of_dense_ones(
 ) -> None:
     def run(comm: switchml.Communicator) -> list[tuple[bytes, tuple[int, int, int]]]:
         arrays = contributions(comm.rank, world_size)
-        works = [comm.all_reduce(array, sparse=True, async_op=True) for array in arrays]
+        works = [comm.all_reduce(array, skip_zeros=True, async_op=True) for array in arrays]
         for work in works:
             work.wait()
         return [(array.tobytes(), work.blocks) for array, work in zip(arrays, works, strict=True)]
@@ -99,7 +99,7 @@ def test_only_blocks_with_values_are_sent(fabric: Fabric) -> None:
 
     def run(comm: switchml.Communicator) -> tuple[int, int]:
         array = sparse_floats(comm.rank, blocks_of(comm.rank, 3, 0.1, "none"))
-        work = comm.all_reduce(array, sparse=True, async_op=True)
+        work = comm.all_reduce(array, skip_zeros=True, async_op=True)
         work.wait()
         return work.wire_bytes, comm.position
 
@@ -118,7 +118,7 @@ def test_a_column_takes_a_round_for_each_block_of_the_union_and_one_more(
     columns = np.bincount(np.unique(np.concatenate(owned)) % SLOTS, minlength=SLOTS)
 
     def run(comm: switchml.Communicator) -> None:
-        comm.all_reduce(sparse_floats(comm.rank, owned[comm.rank]), sparse=True)
+        comm.all_reduce(sparse_floats(comm.rank, owned[comm.rank]), skip_zeros=True)
 
     fabric.add_job(1, ranks, slots=SLOTS)
     fabric.run_ranks(ranks, run)
@@ -140,7 +140,7 @@ def test_packets_are_counted_exactly(fabric: Fabric, transport: str, overlap: st
     all_done = threading.Barrier(world_size)
 
     def run(comm: switchml.Communicator) -> tuple[dict[str, int], int]:
-        comm.all_reduce(sparse_floats(comm.rank, blocks_of(comm.rank, world_size, density, overlap)), sparse=True)
+        comm.all_reduce(sparse_floats(comm.rank, blocks_of(comm.rank, world_size, density, overlap)), skip_zeros=True)
         all_done.wait(DEADLINE)
         handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[comm.rank].handle)
         assert handle is not None
@@ -168,7 +168,7 @@ def test_all_dtypes(fabric: Fabric, dtype: type[np.generic]) -> None:
 
     def run(comm: switchml.Communicator) -> tuple[npt.NDArray[np.generic], int]:
         array = values(comm.rank)
-        work = comm.all_reduce(array, sparse=True, async_op=True)
+        work = comm.all_reduce(array, skip_zeros=True, async_op=True)
         work.wait()
         return array, work.blocks.sent
 
@@ -179,13 +179,13 @@ def test_all_dtypes(fabric: Fabric, dtype: type[np.generic]) -> None:
         assert sent == (10 if dtype is np.int64 else 2)  # a call of int64 is dense
 
 
-@pytest.mark.parametrize("wire_bits", [16, 8])
-def test_narrow_lanes(fabric: Fabric, wire_bits: int) -> None:
+@pytest.mark.parametrize("bits", [16, 8])
+def test_narrow_lanes(fabric: Fabric, bits: int) -> None:
     def run(comm: switchml.Communicator) -> None:
         arrays = [sparse_floats(comm.rank, np.arange(comm.rank, 200, 17)) for _ in range(2)]
-        options = {"wire_bits": wire_bits, "op": "avg"}
+        options = {"wire": switchml.Blocks(bits), "op": "avg"}
         comm.all_reduce(arrays[0], **options)  # type: ignore[call-overload]
-        comm.all_reduce(arrays[1], sparse=True, **options)  # type: ignore[call-overload]
+        comm.all_reduce(arrays[1], skip_zeros=True, **options)  # type: ignore[call-overload]
         assert arrays[0].tobytes() == arrays[1].tobytes()
 
     fabric.add_job(1, 3)
@@ -196,7 +196,7 @@ def test_small_arrays(fabric: Fabric) -> None:
     def run(comm: switchml.Communicator) -> None:
         for elements in (0, 1, VALUES, VALUES + 1):
             array = np.full(elements, comm.rank, np.float32)
-            comm.all_reduce(array, sparse=True)
+            comm.all_reduce(array, skip_zeros=True)
             np.testing.assert_array_equal(array, np.float32(3))
 
     fabric.add_job(1, 3)
@@ -209,7 +209,7 @@ def test_non_finite_values_are_named(fabric: Fabric) -> None:
         array[comm.rank * 700] = 1 if comm.rank else np.inf
         array[701] = np.nan if comm.rank == 2 else 0
         with pytest.raises(switchml.NonFiniteError) as raised:
-            comm.all_reduce(array, sparse=True)
+            comm.all_reduce(array, skip_zeros=True)
         assert raised.value.indices == (0, 701)
         assert np.isnan(array[[0, 701]]).all()
         assert array[[700, 1400]].tolist() == [1, 1]
@@ -220,8 +220,8 @@ def test_non_finite_values_are_named(fabric: Fabric) -> None:
 
 def test_sparse_and_dense_are_different_calls(fabric: Fabric) -> None:
     def run(comm: switchml.Communicator) -> None:
-        with pytest.raises(switchml.CollectiveMismatch, match=r"sum wire_bits=32 sparse"):
-            comm.all_reduce(np.ones(100, np.float32), sparse=comm.rank == 0)
+        with pytest.raises(switchml.CollectiveMismatch, match=r"sum as blocks skip_zeros"):
+            comm.all_reduce(np.ones(100, np.float32), skip_zeros=comm.rank == 0)
 
     fabric.add_job(1, 2)
     fabric.run_ranks(2, run)
@@ -232,7 +232,7 @@ def test_calls_are_dense_where_the_pipeline_needs_values(fabric: Fabric, optiona
     def run(comm: switchml.Communicator) -> tuple[bool, tuple[int, int, int], int]:
         array = np.zeros(10 * VALUES, np.float32)
         array[comm.rank] = 1
-        work = comm.all_reduce(array, sparse=True, async_op=True)
+        work = comm.all_reduce(array, skip_zeros=True, async_op=True)
         work.wait()
         assert array[:2].tolist() == [1, 1]
         return work.is_sparse, work.blocks, comm._membership.native.spent()["sparse_calls_dense"]
@@ -264,7 +264,7 @@ def test_auto_leaves_full_arrays_dense(fabric: Fabric) -> None:
         arrays = [values(comm.rank, call) for call in range(calls)]
         works = []
         for array in arrays:
-            works.append(comm.all_reduce(array, sparse="auto", async_op=True))
+            works.append(comm.all_reduce(array, skip_zeros="auto", async_op=True))
             if comm.rank != 1:
                 works[-1].wait()
         for work in works:
@@ -287,10 +287,10 @@ def test_auto_is_dense_where_sparse_calls_have_little_to_gain(
 ) -> None:
     def run(comm: switchml.Communicator) -> bool:
         array = np.zeros(elements, dtype)
-        work = comm.all_reduce(array, sparse="auto", async_op=True)
+        work = comm.all_reduce(array, skip_zeros="auto", async_op=True)
         work.wait()
         with pytest.raises(ValueError, match='False, True or "auto"'):
-            comm.all_reduce(array, sparse="on")  # type: ignore[call-overload]
+            comm.all_reduce(array, skip_zeros="on")  # type: ignore[call-overload]
         return work.is_sparse
 
     fabric.add_job(1, 2, slots=SLOTS)
@@ -299,7 +299,7 @@ def test_auto_is_dense_where_sparse_calls_have_little_to_gain(
 
 def test_auto_never_changes_bits(tmp_path: Path) -> None:
     def run(comm: switchml.Communicator) -> bool:
-        work = comm.all_reduce(np.zeros(1 << 20, np.float32), sparse="auto", async_op=True)
+        work = comm.all_reduce(np.zeros(1 << 20, np.float32), skip_zeros="auto", async_op=True)
         work.wait()
         return work.is_sparse
 
@@ -331,7 +331,7 @@ def test_blocks_are_agreed_on_where_packets_are_large(
 
     def run(comm: switchml.Communicator) -> None:
         arrays = [values(comm.rank, *case) for case in cases]
-        works = [comm.all_reduce(array, sparse=True, async_op=True) for array in arrays]
+        works = [comm.all_reduce(array, skip_zeros=True, async_op=True) for array in arrays]
         for case, array, work in zip(cases, arrays, works, strict=True):
             work.wait()
             contributions = [values(rank, *case) for rank in range(world_size)]
@@ -360,7 +360,7 @@ def test_agreed_sums_of_floats_keep_the_bound(tmp_path: Path, transport: str) ->
 
     def run(comm: switchml.Communicator) -> bytes:
         array = values(comm.rank)
-        comm.all_reduce(array, sparse=True)
+        comm.all_reduce(array, skip_zeros=True)
         exact = np.sum([values(rank).astype(np.float64) for rank in range(4)], axis=0)
         assert np.abs(array - exact).max() < 2 * 2.0**11 * 2.0**-29 + 2.0**-13  # magnitudes are below 2^11
         return array.tobytes()

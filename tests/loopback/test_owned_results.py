@@ -22,11 +22,11 @@ PACKET = HEADER + 4 * VALUES
 Array = npt.NDArray[Any]
 
 CASES = [
-    *((dtype, {}) for dtype in ("f4", "f2", "i8", "i4", "?", ml_dtypes.bfloat16)),
-    ("i1", {"wire_bits": 16}),
-    ("u1", {"wire_bits": 16}),
-    ("f4", {"wire_bits": 16}),
-    ("f4", {"wire_bits": 8}),
+    *((dtype, None) for dtype in ("f4", "f2", "i8", "i4", "?", ml_dtypes.bfloat16)),
+    ("i1", switchml.Integers(16)),
+    ("u1", switchml.Integers(16)),
+    ("f4", switchml.Blocks(16)),
+    ("f4", switchml.Blocks(8)),
 ]
 
 
@@ -62,9 +62,9 @@ def test_bytes_in_each_direction(tmp_path: Path, world_size: int, owned: bool) -
 
     def run(comm: switchml.Communicator) -> list[Array]:
         counted = [path_counters(fabric, comm.rank)]
-        for dtype, lanes in (("i4", {}), ("f4", {}), ("f4", {"wire_bits": 16})):
+        for dtype, wire in (("i4", None), ("f4", None), ("f4", switchml.Blocks(16))):
             whole = values_of(np.dtype(dtype), comm.rank, size * world_size)
-            comm.reduce_scatter(whole, np.zeros(size, dtype), **lanes)
+            comm.reduce_scatter(whole, np.zeros(size, dtype), wire=wire)
             counted.append(path_counters(fabric, comm.rank))
         return list(np.diff(counted, axis=0))
 
@@ -95,12 +95,12 @@ def results(fabric: Fabric, world_size: int, faults: float) -> list[list[bytes]]
 
     def run(comm: switchml.Communicator) -> list[bytes]:
         found = []
-        for dtype, lanes in CASES:
+        for dtype, wire in CASES:
             works = []
             for size in (1, VALUES, 777):
                 whole = values_of(np.dtype(dtype), comm.rank, size * world_size)
                 result = np.zeros(size, dtype)
-                works.append((comm.reduce_scatter(whole, result, async_op=True, **lanes), result))
+                works.append((comm.reduce_scatter(whole, result, async_op=True, wire=wire), result))
             for work, result in works:
                 work.wait()
                 found.append(result.tobytes())

@@ -47,7 +47,7 @@ def leave_epoch(fabric: Fabric, job: int, after_chunks: int, block: int = 0) -> 
     sums = np.sum(arrays, axis=0)
     for comm in comms:
         for array in arrays[comm.rank]:
-            comm.all_reduce(array, async_op=True, sparse=block > 0)
+            comm.all_reduce(array, async_op=True, skip_zeros=block > 0)
     end = time.monotonic() + SECONDS
     while comms[0].position < after_chunks:
         assert time.monotonic() < end

@@ -53,7 +53,7 @@ def test_each_switch_rounds_sums_of_floats(racks: Fabric) -> None:
 
     def float_sum(comm: switchml.Communicator) -> Floats:
         x = contribution(comm.rank)
-        comm.all_reduce(x, arithmetic="float")
+        comm.all_reduce(x, wire=switchml.Floats())
         return x
 
     _, results = racks.run(agents, "floats", float_sum)

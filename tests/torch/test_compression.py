@@ -16,10 +16,10 @@ from torch_harness import Ranks
 
 import switchml.torch
 from conftest import running_fabric
-from switchml.lanes import CODES
 from switchml.torch.compression import METHODS, Compressor, Exchange, Outcome, Place, by_name
 from switchml.torch.compression.compressor import flagged
 from switchml.torch.compression.sharded import ReduceScatter
+from switchml.wire import CODES
 
 SIZE, ELEMENTS, STEP = 3, 5003, 4
 

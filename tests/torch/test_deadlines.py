@@ -17,7 +17,7 @@ from switchml.torch import deadlines, disagreement, queue
 from switchml.torch.process_group import SwitchMLProcessGroup
 
 TIMEOUT = timedelta(seconds=2)
-NARROW = {"SWITCHML_TORCH_FALLBACK": "gloo-exact", "SWITCHML_TORCH_WIRE": "8"}
+NARROW = {"SWITCHML_TORCH_FALLBACK": "gloo-exact", "SWITCHML_TORCH_WIRE": "blocks:bits=8"}
 FALLBACKS = [{}, {"SWITCHML_TORCH_FALLBACK": "gloo"}, {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}, NARROW]
 
 

@@ -19,12 +19,12 @@ from torch_harness import Ranks, RendezvousServer
 from conftest import running_fabric
 from switchml.benchmarks.linked_systems import PORT, linked_systems, own_run_directory
 from switchml.benchmarks.torch_ranks import torch_group
-from switchml.lanes import LANE_BITS
 from switchml.topologies.shaped_links import Shape
 from switchml.torch import statistics
 from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.control import Clock, Control, RoundTrips
+from switchml.wire import LANE_BITS, Blocks
 
 REASON = why_no_namespaces()
 RANK = "switchml.benchmarks.workers.compression"
@@ -85,7 +85,7 @@ def stepped(methods: list[DelayControl], step: int) -> int:
     gradient = torch.ones(ELEMENTS)
     rounds = [method.rounds(gradient, Place("w", step, rank, len(methods))) for rank, method in enumerate(methods)]
     measured = [next_of(one, None) for one in rounds]
-    assert all(type(one) is Average and one.wire_bits == 32 for one in measured)
+    assert all(type(one) is Average and one.wire == Blocks() for one in measured)
     mean = torch.stack([one.values for one in measured]).mean(0)  # type: ignore[union-attr]
     requests = [next_of(one, mean) for one in rounds]
     assert all(isinstance(request, Average) and request == requests[0] for request in requests)
@@ -93,8 +93,10 @@ def stepped(methods: list[DelayControl], step: int) -> int:
         assert next_of(one, gradient).average is gradient  # type: ignore[union-attr]
     bits = {method.bits for method in methods}
     assert len(bits) == 1
-    assert requests[0].wire_bits in bits  # type: ignore[union-attr]
-    assert requests[0].rounding == ("nearest" if requests[0].wire_bits == 32 else "stochastic")  # type: ignore[union-attr]
+    wire = requests[0].wire  # type: ignore[union-attr]
+    assert isinstance(wire, Blocks)
+    assert wire.bits in bits
+    assert wire.rounding == ("nearest" if wire.bits == 32 else "stochastic")
     return bits.pop()
 
 

@@ -18,10 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_harness import Ranks, RendezvousServer
 
 from conftest import running_fabric
-from switchml.lanes import CODES
 from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.torch.paths import EMBEDDED
-from switchml.torch.wire import LaneArguments
+from switchml.wire import CODES, Codes
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -71,10 +70,10 @@ def sums(rank: int, world_size: int) -> Iterator[tuple[str, Tensor]]:
     for codes in CODES:
         x = values_of(rank, torch.float32)
         part, whole = torch.empty(1001), values_of(rank, torch.float32, world_size * 1001)
-        coded = LaneArguments(codes=codes, seed=9)
-        dist.group.WORLD.all_reduce_in_lanes(x, "avg", coded).wait()
+        coded = Codes(codes, 9)
+        dist.group.WORLD.all_reduce_over(x, "avg", coded).wait()
         yield f"{codes} codes", x
-        dist.group.WORLD.reduce_scatter_in_lanes(part, whole, "sum", coded).wait()
+        dist.group.WORLD.reduce_scatter_over(part, whole, "sum", coded).wait()
         yield f"parts of {codes} codes", part
     root = values_of(rank, torch.float32)
     dist.reduce(root, 1)
@@ -100,9 +99,9 @@ def digests(rank: int, world_size: int) -> tuple[str, dict[str, str]]:
         (2, {}),
         (4, {}),
         (8, {}),
-        (3, {"SWITCHML_TORCH_WIRE": "16"}),
-        (4, {"SWITCHML_TORCH_WIRE": "8", "SWITCHML_TORCH_ROUNDING": "stochastic"}),
-        (2, {"SWITCHML_TORCH_SPARSE": "on"}),
+        (3, {"SWITCHML_TORCH_WIRE": "blocks:bits=16"}),
+        (4, {"SWITCHML_TORCH_WIRE": "blocks:bits=8,rounding=stochastic"}),
+        (2, {"SWITCHML_TORCH_SKIP_ZEROS": "on"}),
     ],
     ids=["2", "4", "8", "3-16-bits", "4-8-bits-stochastic", "2-sparse"],
 )

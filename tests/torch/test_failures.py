@@ -25,7 +25,7 @@ from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
 EXACT = {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}
-NARROW = {"SWITCHML_TORCH_WIRE": "8", "SWITCHML_TORCH_ROUNDING": "stochastic"}
+NARROW = {"SWITCHML_TORCH_WIRE": "blocks:bits=8,rounding=stochastic"}
 
 
 def pid_of(control: Ctl, role: str) -> int:

@@ -8,31 +8,18 @@ import torch
 import torch.distributed as dist
 from torch_harness import Ranks
 
-import switchml.torch
+from switchml import Floats
 from switchml.dataplane.floats import sum_digits
 from switchml.torch import Options
 
 ELEMENTS = 5000
 
 
-def test_the_environment_and_configure_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert switchml.torch.current_options().arithmetic == "block"
-    monkeypatch.setenv("SWITCHML_TORCH_ARITHMETIC", "float")
-    assert switchml.torch.current_options().arithmetic == "float"
-    monkeypatch.setenv("SWITCHML_TORCH_ARITHMETIC", "double")
-    with pytest.raises(ValueError, match="must be one of 'block', 'float'"):
-        switchml.torch.current_options()
-
-
 def test_what_floats_cannot_be_combined_with() -> None:
-    with pytest.raises(ValueError, match="has no `wire` of fewer bits"):
-        Options(arithmetic="float", wire=16)
-    with pytest.raises(ValueError, match="has no `wire` of fewer bits"):
-        Options(arithmetic="float", sparse=True)
+    with pytest.raises(ValueError, match="a call over floats has no skip_zeros"):
+        Options(wire=Floats(), skip_zeros=True)
     with pytest.raises(ValueError, match="gloo-exact"):
-        Options(arithmetic="float", fallback="gloo-exact")
-    with pytest.raises(ValueError, match='must be "block" or "float"'):
-        Options(arithmetic="double")  # type: ignore[arg-type]
+        Options(wire=Floats(), fallback="gloo-exact")
 
 
 def contribution(rank: int) -> torch.Tensor:
@@ -61,7 +48,7 @@ def sparse_sum(rank: int) -> list[int]:
 
 
 def test_sparse_tensors_are_summed_as_floats(ranks: Ranks) -> None:
-    results = ranks.run(2, sparse_sum, environment={"SWITCHML_TORCH_ARITHMETIC": "float"})
+    results = ranks.run(2, sparse_sum, environment={"SWITCHML_TORCH_WIRE": "floats"})
     given = np.zeros((2, 8, 100), np.float32)
     for rank in range(2):
         given[rank, [rank, 5]] = contribution(rank)[:200].reshape(2, 100).numpy()
@@ -70,7 +57,7 @@ def test_sparse_tensors_are_summed_as_floats(ranks: Ranks) -> None:
 
 
 def test_sums_have_the_bits_of_the_reference(ranks: Ranks) -> None:
-    results = ranks.run(2, sums, environment={"SWITCHML_TORCH_ARITHMETIC": "float"})
+    results = ranks.run(2, sums, environment={"SWITCHML_TORCH_WIRE": "floats"})
     given = [contribution(rank) for rank in range(2)]
     expected = torch.from_numpy(sum_digits(np.stack([one.numpy() for one in given])))
     halves = torch.from_numpy(sum_digits(np.stack([one.bfloat16().float().numpy() for one in given]))).bfloat16()

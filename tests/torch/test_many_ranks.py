@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from switchml.communicator import Communicator
-from switchml.lanes import lanes_for
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import encode
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
+from switchml.wire import Wire, wire_for
 
 RANKS = (2, 64, 65, 128, 129, 255, 256, 257, 1024, 4096)
 DEADLINE = 60.0
@@ -31,14 +31,14 @@ class Adder:
         self._together = threading.Barrier(len(counts), timeout=DEADLINE)
         self._given: list[Tensor] = [torch.empty(0)] * len(counts)
 
-    def add(self, thread: int, values: Tensor, wire_bits: int, bound: int | None) -> None:
-        lanes = lanes_for(str(values.dtype).removeprefix("torch."), self.ranks, wire_bits, bound=bound)
+    def add(self, thread: int, values: Tensor, wire: Wire | None) -> None:
+        bits = wire_for(str(values.dtype).removeprefix("torch."), self.ranks, wire).native.bits
         self._given[thread] = values.to(torch.int64)
         self._together.wait()
         total = torch.stack([count * given for count, given in zip(self._counts, self._given, strict=True)]).sum(0)
         self._together.wait()
-        if lanes.bits < 32:
-            assert -(2 ** (lanes.bits - 1)) <= int(total.min()) <= int(total.max()) < 2 ** (lanes.bits - 1)
+        if bits < 32:
+            assert -(2 ** (bits - 1)) <= int(total.min()) <= int(total.max()) < 2 ** (bits - 1)
         values.copy_(total if values.dtype != torch.bool else total != 0)
 
 
@@ -49,10 +49,8 @@ class OneOf:
         self._adder = adder
         self._thread = thread
 
-    def all_reduce(
-        self, values: Tensor, _op: str = "sum", wire_bits: int = 32, bound: int | None = None, **_options: Any
-    ) -> None:
-        self._adder.add(self._thread, values, wire_bits, bound)
+    def all_reduce(self, values: Tensor, _op: str = "sum", wire: Wire | None = None, **_options: Any) -> None:
+        self._adder.add(self._thread, values, wire)
 
 
 def reduced(reduction: str, kinds: list[tuple[int, Tensor]]) -> Tensor:

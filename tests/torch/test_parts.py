@@ -137,7 +137,7 @@ def bytes_of_scatters(rank: int, world_size: int) -> None:
         assert switchml.torch.statistics()["wire_bytes"] - before == 4 * words * world_size
 
 
-@pytest.mark.parametrize("wire", ["auto", "16", "8"])
+@pytest.mark.parametrize("wire", ["auto", "blocks:bits=16", "blocks:bits=8"])
 def test_reduce_scatters_take_the_bytes_of_their_width(ranks: Ranks, wire: str) -> None:
     ranks.run(3, bytes_of_scatters, 3, environment={"SWITCHML_TORCH_WIRE": wire})
 

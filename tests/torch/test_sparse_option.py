@@ -16,15 +16,15 @@ ELEMENTS = 300_000  # more than 1 MiB, from which "auto" may choose a sparse cal
 
 
 def test_the_environment_and_configure_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert switchml.torch.current_options().sparse is False
-    for text, sparse in (("off", False), ("on", True), ("auto", "auto")):
-        monkeypatch.setenv("SWITCHML_TORCH_SPARSE", text)
-        assert switchml.torch.current_options().sparse == sparse
-    monkeypatch.setenv("SWITCHML_TORCH_SPARSE", "1")
-    with pytest.raises(ValueError, match="SWITCHML_TORCH_SPARSE is '1'; it must be one of 'off', 'on', 'auto'"):
+    assert switchml.torch.current_options().skip_zeros is False
+    for text, skip_zeros in (("off", False), ("on", True), ("auto", "auto")):
+        monkeypatch.setenv("SWITCHML_TORCH_SKIP_ZEROS", text)
+        assert switchml.torch.current_options().skip_zeros == skip_zeros
+    monkeypatch.setenv("SWITCHML_TORCH_SKIP_ZEROS", "1")
+    with pytest.raises(ValueError, match="SWITCHML_TORCH_SKIP_ZEROS is '1'; it must be one of 'off', 'on', 'auto'"):
         switchml.torch.current_options()
     with pytest.raises(ValueError, match='it must be False, True or "auto"'):
-        Options(sparse="on")  # type: ignore[arg-type]
+        Options(skip_zeros="on")  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -63,5 +63,5 @@ def test_sparse_calls_have_the_bits_of_dense_ones(
     server: RendezvousServer, small_packets: Ctl, sparse: str, full: bool, expected: list[int]
 ) -> None:
     ranks = Ranks(server, small_packets.run_dir)
-    environment = {"SWITCHML_TORCH_SPARSE": sparse}
+    environment = {"SWITCHML_TORCH_SKIP_ZEROS": sparse}
     assert ranks.run(2, sparse_steps, len(expected), full, environment=environment) == [expected] * 2

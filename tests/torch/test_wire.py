@@ -1,4 +1,4 @@
-"""The lanes that tensors take in packets: the options of a group, what they cost and what they give."""
+"""The wires of tensors: the options of a group, what they cost and what they give."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch_harness import Ranks
 
 import switchml.torch
+from switchml import Blocks, Floats
 from switchml.torch import Options, wire_bits
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -24,7 +25,7 @@ def test_auto_is_16_bits_for_halves_of_up_to_8_ranks(dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("wire", [32, 16, 8])
 def test_a_width_is_for_all_floats_of_one_word(wire: int) -> None:
-    options = Options(wire=wire)  # type: ignore[arg-type]
+    options = Options(wire=Blocks(wire))
     assert {wire_bits(dtype, 64, options) for dtype in (torch.float32, *HALVES)} == {wire}
     assert [wire_bits(dtype, 64, options) for dtype in (torch.float64, torch.int64)] == [96, 96]
     assert [wire_bits(dtype, 64, options) for dtype in (torch.int8, torch.uint8, torch.bool)] == [16, 16, 8]
@@ -32,16 +33,28 @@ def test_a_width_is_for_all_floats_of_one_word(wire: int) -> None:
 
 
 def test_the_environment_chooses_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "8")
-    monkeypatch.setenv("SWITCHML_TORCH_ROUNDING", "stochastic")
-    assert switchml.torch.current_options() == Options(wire=8, rounding="stochastic")
-    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "12")
-    with pytest.raises(ValueError, match=r"SWITCHML_TORCH_WIRE is '12'; it must be one of 'auto', '32', '16', '8'"):
-        switchml.torch.current_options()
-    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "16")
-    monkeypatch.setenv("SWITCHML_TORCH_ROUNDING", "up")
-    with pytest.raises(ValueError, match=r"SWITCHML_TORCH_ROUNDING is 'up'; it must be one of 'nearest', 'stochastic'"):
-        switchml.torch.current_options()
+    assert switchml.torch.current_options() == Options(wire="auto")
+    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "blocks:bits=8,rounding=stochastic")
+    assert switchml.torch.current_options() == Options(wire=Blocks(8, "stochastic"))
+    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "floats")
+    assert switchml.torch.current_options() == Options(wire="floats") == Options(wire=Floats())
+    for text, message in (("12", "it must begin with blocks"), ("blocks:bits=16,rounding=up", "rounding is 'up'")):
+        monkeypatch.setenv("SWITCHML_TORCH_WIRE", text)
+        with pytest.raises(ValueError, match=rf"SWITCHML_TORCH_WIRE: '{text}' is not a wire: {message}"):
+            switchml.torch.current_options()
+
+
+def sums_of_codes(rank: int) -> None:
+    group = dist.new_group(pg_options=Options(wire="codes:name=dynamic8"))
+    x = torch.full((1000,), 1.0)
+    before = switchml.torch.statistics()["wire_bytes"]
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [2.0] * 1000
+    assert switchml.torch.statistics()["wire_bytes"] - before == 1000
+
+
+def test_a_group_sums_codes(ranks: Ranks) -> None:
+    ranks.run(2, sums_of_codes)
 
 
 def never_runs(rank: int) -> None:
@@ -51,7 +64,7 @@ def never_runs(rank: int) -> None:
 def test_no_group_is_made_with_a_wrong_environment(ranks: Ranks) -> None:
     started = ranks.start(2, never_runs, environment={"SWITCHML_TORCH_WIRE": "12"})
     for rank in ranks.finish(started):
-        assert "ValueError: SWITCHML_TORCH_WIRE is '12'" in rank.failure
+        assert "ValueError: SWITCHML_TORCH_WIRE: '12' is not a wire" in rank.failure
 
 
 def values_of(rank: int, dtype: torch.dtype) -> torch.Tensor:
@@ -80,7 +93,8 @@ def bytes_of_sums(rank: int, world_size: int) -> None:
         elif bits < 32:
             largest = max(float(values.abs().max()) for values in every)
             unit = math.ldexp(1.0, math.frexp(largest)[1]) / ((2 ** (bits - 1) - 1) // world_size)
-            bound = world_size * unit * (1 if options.rounding == "stochastic" else 0.5)
+            stochastic = isinstance(options.wire, Blocks) and options.wire.rounding == "stochastic"
+            bound = world_size * unit * (1 if stochastic else 0.5)
             exact = torch.stack(every).double().sum(0)
             error = (x.double() - exact).abs() - exact.abs() * torch.finfo(dtype).eps
             assert float(error.max()) <= bound * 1.001
@@ -90,10 +104,10 @@ def bytes_of_sums(rank: int, world_size: int) -> None:
     "environment",
     [
         {},
-        {"SWITCHML_TORCH_WIRE": "32"},
-        {"SWITCHML_TORCH_WIRE": "16"},
-        {"SWITCHML_TORCH_WIRE": "8"},
-        {"SWITCHML_TORCH_WIRE": "8", "SWITCHML_TORCH_ROUNDING": "stochastic"},
+        {"SWITCHML_TORCH_WIRE": "blocks"},
+        {"SWITCHML_TORCH_WIRE": "blocks:bits=16"},
+        {"SWITCHML_TORCH_WIRE": "blocks:bits=8"},
+        {"SWITCHML_TORCH_WIRE": "blocks:bits=8,rounding=stochastic"},
     ],
     ids=["auto", "32", "16", "8", "8-stochastic"],
 )
@@ -114,7 +128,7 @@ def averages(rank: int, world_size: int) -> None:
 
 
 def test_averages_of_the_largest_values(ranks: Ranks) -> None:
-    ranks.run(3, averages, 3, environment={"SWITCHML_TORCH_WIRE": "8"})
+    ranks.run(3, averages, 3, environment={"SWITCHML_TORCH_WIRE": "blocks:bits=8"})
 
 
 def not_finite(rank: int) -> None:
@@ -126,14 +140,14 @@ def not_finite(rank: int) -> None:
         torch.testing.assert_close(x.nan_to_num(3.0), torch.full_like(x, 3.0), rtol=0.01, atol=0)
 
 
-@pytest.mark.parametrize("wire", ["16", "8"])
+@pytest.mark.parametrize("wire", ["blocks:bits=16", "blocks:bits=8"])
 def test_nan_and_infinity_raise_nothing_and_are_seen_by_all(ranks: Ranks, wire: str) -> None:
     ranks.run(3, not_finite, environment={"SWITCHML_TORCH_WIRE": wire})
 
 
 def widths_that_differ(rank: int, widths: list[int]) -> None:
-    group = dist.new_group(pg_options=Options(wire=widths[rank]))  # type: ignore[arg-type]
-    said = rf"the ranks call differently.*wire_bits={widths[0]}\).*wire_bits={widths[1]}\)"
+    group = dist.new_group(pg_options=Options(wire=Blocks(widths[rank])))
+    said = rf"the ranks call differently.*as {Blocks(widths[0])}\).*as {Blocks(widths[1])}\)"
     with pytest.raises(switchml.torch.SwitchMLBackendError, match=said) as raised:
         dist.all_reduce(torch.ones(100), group=group)
     assert raised.value.reason == "CollectiveMismatch"
@@ -145,8 +159,8 @@ def test_ranks_with_different_options_are_told_so(ranks: Ranks, widths: list[int
 
 
 def width_of_the_environment(rank: int) -> None:
-    os.environ["SWITCHML_TORCH_WIRE"] = "16" if rank else "auto"
-    with pytest.raises(switchml.torch.SwitchMLBackendError, match=r"wire_bits=32\).*wire_bits=16\)"):
+    os.environ["SWITCHML_TORCH_WIRE"] = "blocks:bits=16" if rank else "auto"
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match=r"as blocks\).*as blocks:bits=16\)"):
         dist.all_reduce(torch.ones(100), group=dist.new_group())
 
 

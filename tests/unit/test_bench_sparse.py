@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from switchml.benchmarks import plots, report, sparse, sparse_rows
 from switchml.benchmarks.options import OVERLAPS, densities, packet_values
 from switchml.benchmarks.results import Result, save
-from switchml.benchmarks.sparse_rows import Blocks, SparseTurn, summarize
+from switchml.benchmarks.sparse_rows import BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.turns import Turn
 from switchml.benchmarks.workers.blocks import METHODS, BlockPattern, owners, packets_with_values
 from switchml.benchmarks.workers.pattern import allowed_error
@@ -102,7 +102,9 @@ def test_options() -> None:
     assert set(sparse_rows.PEER_METHODS.values()) <= set(METHODS)
 
 
-def turn(system: str, method: str, repetition: int, *seconds: float, blocks: tuple[Blocks, ...] = ()) -> SparseTurn:
+def turn(
+    system: str, method: str, repetition: int, *seconds: float, blocks: tuple[BlockCounts, ...] = ()
+) -> SparseTurn:
     slowest = tuple(second + 0.001 for second in seconds)
     measured = Turn(system, 2, 256 * KIB, 1, repetition, seconds, slowest, 0.5, 10, 2, 1e-9, 1e-7)
     return SparseTurn(method, 64, 0.1, "random", blocks, measured)
@@ -114,7 +116,7 @@ def measured() -> Result:
     owned = owners(2, 256, 0.1, "random")
     received = packets_with_values(owned.any(axis=0), BLOCK, 64)
     sent = [packets_with_values(own, BLOCK, 64) for own in owned]
-    blocks = tuple(Blocks(number, received, 1024, 1) for number in sent)
+    blocks = tuple(BlockCounts(number, received, 1024, 1) for number in sent)
     turns = [
         *(turn("shm", "dense", 0, 0.012, 0.010, 0.011), turn("shm", "sparse", 0, 0.001, 0.002, blocks=blocks)),
         *(turn("gloo", "dense", 0, 0.030), turn("gloo", "allgather-sparse", 0, 0.003)),
@@ -159,7 +161,7 @@ def test_rows(measured: Result) -> None:
 def test_blocks_of_large_packets_have_256_values(values: int, words: int) -> None:
     blocks = 256 * BLOCK // words
     turns = [
-        dataclasses.replace(turn("shm", method, 0, 1.0, blocks=(Blocks(0, 0, blocks, 1),) * 2), values=values)
+        dataclasses.replace(turn("shm", method, 0, 1.0, blocks=(BlockCounts(0, 0, blocks, 1),) * 2), values=values)
         for method in ("dense", "sparse")
     ]
     [row] = summarize(turns, 256 * KIB, BLOCK)

@@ -14,7 +14,7 @@ from switchml.agent_connection import Failure
 from switchml.calls import Call
 from switchml.errors import with_remark
 from switchml.failures import error_of
-from switchml.lanes import Lanes
+from switchml.wire import Blocks, Integers
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,7 @@ def test_errors_can_be_copied_sent_and_continued(error: switchml.SwitchMLError) 
     assert str(error) == "m"
 
 
-CALL = Call(12, "all_reduce", "sum", None, 0)
+CALL = Call(0, "all_reduce", "sum", sequence=12)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,19 @@ def test_the_agents_word_becomes_an_exception(word: str, kind: type[switchml.Swi
 
 def test_fingerprints_tell_calls_apart() -> None:
     calls = [
-        Call(0, "all_reduce", "sum", None, 0),
-        Call(0, "all_reduce", "avg", None, 0),
-        Call(0, "all_reduce", "sum", None, 0, Lanes(16)),
-        Call(0, "all_reduce", "sum", None, 0, Lanes(8)),
-        Call(0, "all_reduce", "sum", None, 0, Lanes(8, "stochastic")),
-        Call(0, "all_reduce", "sum", None, 0, Lanes(8, "stochastic", 1)),
-        Call(0, "all_reduce", "sum", None, 0, Lanes(8, bound=1)),
-        Call(0, "broadcast", "", None, 0),
-        Call(0, "broadcast", "", None, 1),
-        Call(0, "barrier", "", None, 0),
-        Call(0, "reduce_scatter", "sum", None, 0),
-        Call(0, "all_gather", "", None, 0),
+        Call(0, "all_reduce", "sum"),
+        Call(0, "all_reduce", "avg"),
+        Call(0, "all_reduce", "sum", wire=Blocks(16)),
+        Call(0, "all_reduce", "sum", wire=Blocks(8)),
+        Call(0, "all_reduce", "sum", wire=Blocks(8, "stochastic")),
+        Call(0, "all_reduce", "sum", wire=Blocks(8, "stochastic", 1)),
+        Call(0, "all_reduce", "sum", wire=Integers(8, 1)),
+        Call(0, "all_reduce", "sum", wire=Blocks(8), skip_zeros=True),
+        Call(0, "broadcast"),
+        Call(0, "broadcast", root=1),
+        Call(0, "barrier"),
+        Call(0, "reduce_scatter", "sum"),
+        Call(0, "all_gather"),
     ]
     assert len({call.fingerprint for call in calls}) == len(calls)
-    assert Call(0, "barrier", "", None, 0).fingerprint == Call(9, "barrier", "", None, 0).fingerprint
+    assert Call(0, "barrier").fingerprint == Call(0, "barrier", sequence=9).fingerprint

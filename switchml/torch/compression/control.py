@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from switchml.arguments import whole_number
-from switchml.lanes import LANE_BITS
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds, positive
 from switchml.torch.compression.requests import Average
 from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.wire import LANE_BITS, Blocks
 
 __all__ = ["DelayControl"]
 
@@ -116,7 +116,7 @@ class DelayControl(Compressor):
         if self._bits == LANE_BITS[0]:
             average = yield Average(gradient)
         else:
-            average = yield Average(gradient, self._bits, "stochastic", place.shared_seed)
+            average = yield Average(gradient, Blocks(self._bits, "stochastic", place.shared_seed))
         self._clock.end()
         return Outcome(average)
 

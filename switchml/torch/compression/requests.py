@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from switchml.lanes import LANE_BITS, Codes, Rounding
-from switchml.torch.wire import LaneArguments
+from switchml.wire import LANE_BITS, Blocks, Integers, Wire
 
 __all__ = [
     "Average",
@@ -35,6 +34,7 @@ __all__ = [
 
 _LANE_TYPES: Final = {8: torch.int8, 16: torch.int16, 32: torch.int32}
 _MOST: Final = 2**31 - 1
+_BLOCKS: Final = Blocks()
 
 
 class Pending(NamedTuple):
@@ -141,7 +141,7 @@ class Sum(Request):
         """Start the sum."""
         bits = lane_bits(self.bound, group.size())
         sums = self.values.to(_LANE_TYPES[bits], copy=True)
-        work = group.all_reduce_in_lanes(sums, "sum", LaneArguments(wire_bits=bits, bound=self.bound))
+        work = group.all_reduce_over(sums, "sum", Integers(bits, self.bound))
         return Pending(work, sums)
 
     def scatter(self, group: Any, bad: bool) -> Tensor | None:
@@ -149,46 +149,26 @@ class Sum(Request):
         bits = lane_bits(self.bound, group.size())
         given = _with_flags(self.values.to(_LANE_TYPES[bits]), group.size(), bad)
         part = given.new_empty(len(given) // group.size())
-        group.reduce_scatter_in_lanes(part, given, "sum", LaneArguments(wire_bits=bits, bound=self.bound)).wait()
+        group.reduce_scatter_over(part, given, "sum", Integers(bits, self.bound)).wait()
         return None if part[-1] else part[:-1]
 
 
 @dataclass(frozen=True)
 class Average(Request):
-    """The average of float32 values, within the bound of lanes of `wire_bits`, or of their codes of one byte.
+    """The average of float32 values, within the bound of the wire: `Blocks` or `Codes`."""
 
-    Attributes:
-        wire_bits: the bits of a value in packets: 32, 16 or 8.
-        rounding: with 16 or 8 bits, "nearest" or "stochastic".
-        seed: of stochastic rounding, also that of the codes "natural8".
-        codes: those of `Communicator.all_reduce`, without `wire_bits` and `rounding`; None to send words.
-
-    """
-
-    wire_bits: int = 32
-    rounding: Rounding = "nearest"
-    seed: int = 0
-    codes: Codes | None = None
-
-    @property
-    def lanes(self) -> LaneArguments:
-        """The lanes as arguments of a call."""
-        if self.codes is not None:
-            return LaneArguments(codes=self.codes, seed=self.seed)
-        if self.rounding == "nearest":
-            return LaneArguments(wire_bits=self.wire_bits)
-        return LaneArguments(wire_bits=self.wire_bits, rounding=self.rounding, seed=self.seed)
+    wire: Wire = _BLOCKS
 
     def start(self, group: Any) -> Pending:
         """Start the average."""
         averages = self.values.clone()
-        return Pending(group.all_reduce_in_lanes(averages, "avg", self.lanes), averages)
+        return Pending(group.all_reduce_over(averages, "avg", self.wire), averages)
 
     def scatter(self, group: Any, bad: bool) -> Tensor | None:
         """Return the part of this rank."""
         given = _with_flags(self.values, group.size(), math.nan if bad else 0)
         part = given.new_empty(len(given) // group.size())
-        group.reduce_scatter_in_lanes(part, given, "avg", self.lanes).wait()
+        group.reduce_scatter_over(part, given, "avg", self.wire).wait()
         return None if part[-1].isnan() else part[:-1]
 
 
@@ -202,7 +182,7 @@ class Sparse(Request):
     def start(self, group: Any) -> Pending:
         """Start the average."""
         averages = self.values.clone()
-        return Pending(group.all_reduce_in_lanes(averages, "avg", LaneArguments(wire_bits=32), sparse=True), averages)
+        return Pending(group.all_reduce_over(averages, "avg", Blocks(), skip_zeros=True), averages)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from switchml.arguments import whole_number
-from switchml.lanes import CODES, MOST_RANKS_OF_DYNAMIC8, Codes, Rounding
 from switchml.torch.compression.compressor import (
     Compressor,
     MemoryName,
@@ -25,6 +24,7 @@ from switchml.torch.compression.compressor import (
 )
 from switchml.torch.compression.requests import Average, FromLeader, Largest, Sparse, Sum
 from switchml.torch.compression.selection import largest_places, magnitudes_of
+from switchml.wire import CODES, MOST_RANKS_OF_DYNAMIC8, Blocks, CodeName, Codes, Rounding, Wire
 
 __all__ = [
     "BlockTopK",
@@ -86,7 +86,12 @@ class Lanes(Compressor):
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Average the gradient."""
-        return Outcome((yield Average(gradient, self.bits, self.rounding, place.shared_seed)))
+        return Outcome((yield Average(gradient, self._wire(place))))
+
+    def _wire(self, place: Place) -> Wire:
+        if self.rounding == "nearest":
+            return Blocks(self.bits)
+        return Blocks(self.bits, self.rounding, place.shared_seed)
 
     def check(self, world_size: int) -> None:
         """Check that the lanes have a level for each rank."""
@@ -116,7 +121,7 @@ class SummedCodes(Compressor):
     unbiased = True
     knows_own = False  # the unit of the codes is agreed for each packet
 
-    def __init__(self, codes: Codes = "natural8") -> None:
+    def __init__(self, codes: CodeName = "natural8") -> None:
         if codes not in CODES:
             raise ValueError(f"codes is {codes!r}; it must be {' or '.join(map(repr, CODES))}")
         self.codes = codes
@@ -124,7 +129,7 @@ class SummedCodes(Compressor):
 
     def rounds(self, gradient: Tensor, place: Place) -> Rounds:
         """Average the gradient."""
-        return Outcome((yield Average(gradient, seed=place.shared_seed, codes=self.codes)))
+        return Outcome((yield Average(gradient, Codes(self.codes, place.shared_seed))))
 
     def check(self, world_size: int) -> None:
         """Check that the sums of the codes fit words."""

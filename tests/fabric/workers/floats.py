@@ -25,7 +25,7 @@ def main() -> None:
     with switchml.connect() as comm:
         for size in SIZES:
             result = contribution(comm.rank, size)
-            comm.all_reduce(result, arithmetic="float")
+            comm.all_reduce(result, wire=switchml.Floats())
             expected = sum_digits(np.array([contribution(rank, size) for rank in range(comm.world_size)]))
             assert result.tobytes() == expected.tobytes(), f"the sum of {size} floats is wrong"
 

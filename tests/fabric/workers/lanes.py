@@ -17,24 +17,29 @@ import numpy as np
 import switchml
 from switchml import communicator, tensors
 
-# By dtype: width, rounding, and bound of integers. In this order; stochastic rounding hashes the number of a call.
-CALLS = {
+SEED = 23
+# In this order; stochastic rounding hashes the number of a call.
+CALLS: dict[str, list[switchml.Wire]] = {
     "float32": [
-        (32, "nearest", None),
-        (16, "nearest", None),
-        (16, "stochastic", None),
-        (8, "nearest", None),
-        (8, "stochastic", None),
+        switchml.Blocks(),
+        switchml.Blocks(16),
+        switchml.Blocks(16, "stochastic", SEED),
+        switchml.Blocks(8),
+        switchml.Blocks(8, "stochastic", SEED),
     ],
-    "float16": [(16, "nearest", None), (8, "stochastic", None)],
-    "bfloat16": [(16, "nearest", None), (8, "nearest", None), (16, "stochastic", None), (8, "stochastic", None)],
-    "int8": [(16, "nearest", None), (8, "nearest", 31)],
-    "uint8": [(16, "nearest", None), (8, "nearest", 31)],
-    "bool": [(16, "nearest", None), (8, "nearest", None)],
-    "int32": [(16, "nearest", 8000)],
+    "float16": [switchml.Blocks(16), switchml.Blocks(8, "stochastic", SEED)],
+    "bfloat16": [
+        switchml.Blocks(16),
+        switchml.Blocks(8),
+        switchml.Blocks(16, "stochastic", SEED),
+        switchml.Blocks(8, "stochastic", SEED),
+    ],
+    "int8": [switchml.Integers(16), switchml.Integers(8, 31)],
+    "uint8": [switchml.Integers(16), switchml.Integers(8, 31)],
+    "bool": [switchml.Integers(16), switchml.Integers(8)],
+    "int32": [switchml.Integers(16, 8000)],
 }
 SIZES = (1, 129, 700)
-SEED = 23
 
 
 class BrainFloats(np.ndarray):
@@ -74,8 +79,9 @@ def sparse_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
     for dtype in ("float32", "float16", "bfloat16", "int32"):
         for bits in (32, 8) if dtype != "int32" else (32,):
             dense, sparse = (sparse_contribution(comm.rank, dtype) for _ in range(2))
-            comm.all_reduce(dense, wire_bits=bits)
-            work = comm.all_reduce(sparse, wire_bits=bits, sparse=True, async_op=True)
+            wire = switchml.Integers() if dtype == "int32" else switchml.Blocks(bits)
+            comm.all_reduce(dense, wire=wire)
+            work = comm.all_reduce(sparse, wire=wire, skip_zeros=True, async_op=True)
             work.wait()
             assert work.is_sparse
             assert sparse.tobytes() == dense.tobytes()
@@ -101,11 +107,11 @@ def coded_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
     for codes in ("natural8", "dynamic8"):
         array = contribution(comm.rank, "float32", SIZES[-1], None)
         if codes in comm.codes:
-            comm.all_reduce(array, codes=codes, seed=SEED)
+            comm.all_reduce(array, wire=switchml.Codes(codes, SEED))
             yield f"sum of {codes} codes", array.tobytes()
             continue
         try:
-            comm.all_reduce(array, codes=codes)
+            comm.all_reduce(array, wire=switchml.Codes(codes))
         except ValueError:
             continue
         raise AssertionError(f"{codes} codes were not refused")
@@ -114,12 +120,13 @@ def coded_results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
 def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
     """Make all calls; yield what each is and the bits of its result."""
     for dtype, calls in CALLS.items():
-        for bits, rounding, bound in calls:
+        for wire in calls:
+            bound = wire.bound if isinstance(wire, switchml.Integers) else None
             for size in SIZES:
                 for op in ("sum", "avg") if dtype.endswith(("float16", "float32")) else ("sum",):
                     array = contribution(comm.rank, dtype, size, bound)
-                    comm.all_reduce(array, op, wire_bits=bits, rounding=rounding, seed=SEED, bound=bound)
-                    yield f"{op} of {size} {dtype}, {bits} bits, {rounding}", array.tobytes()
+                    comm.all_reduce(array, op, wire=wire)
+                    yield f"{op} of {size} {dtype} as {wire}", array.tobytes()
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ def main() -> None:
                 dense.insert(0, ending)  # greater than 0 at all ranks once one of them has seen the file
             works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in dense]
             y = sparse_values(comm.rank, options.size // 3, step)
-            works.append(comm.all_reduce(y, sparse=True, async_op=True, timeout=options.timeout))
+            works.append(comm.all_reduce(y, skip_zeros=True, async_op=True, timeout=options.timeout))
             for work in works:
                 work.wait()
             assert works[-1].is_sparse, "a wrong sum: it is not a sparse one"
