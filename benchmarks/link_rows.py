@@ -204,7 +204,7 @@ def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> Row:
 def _ratios(
     name: Name, rows: Mapping[Name, Row], turns: Mapping[Name, Sequence[LinkTurn]], peers: Iterable[str]
 ) -> dict[str, float]:
-    """Return peer's time / this time, for rows of the same type of which the link limited both."""
+    """Return peer's time / this time, for rows of one element type, if the link limited both."""
     if rows[name].why_not:
         return {}
     own = {turn.turn.repetition: turn.turn.seconds for turn in turns[name]}

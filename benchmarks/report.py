@@ -583,7 +583,7 @@ def _percent(value: float) -> str:
 
 
 def _blocks(row: Row, name: str) -> str:
-    """Return the blocks with values, as a share of all, and those expected if they are others; or "dense"."""
+    """Return the share of blocks with values, with the expected share if it differs; or "dense"."""
     if not row["is_sparse"]:
         return "dense"
     found, expected = row[name] / row["blocks"], row[f"expected_{name}"] / row["blocks"]

@@ -42,7 +42,7 @@ class Jobs:
     """All jobs of this agent. It belongs to one event loop; only `attach` waits for the network.
 
     With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; otherwise packets use UDP,
-    with the DSCP that `dscp` has for the priority of their job, or 0.
+    with DSCP `dscp[priority]` of their job, by default 0.
     `report` takes messages for the controller, and may drop them while no controller is connected: `summary` repeats
     everything that matters. `delivered` waits until the connected controller has acted on the reported messages.
     """

@@ -32,8 +32,8 @@ class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
     `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch, except those of jobs over aggregators; otherwise packets use UDP, with the DSCP that `dscp` has for
-    the priority of their job, or 0.
+    with the switch, except those of jobs over aggregators; otherwise packets use UDP, with DSCP `dscp[priority]`,
+    by default 0.
     """
 
     def __init__(self, engine: Engine, address: str, switch_socket: Path | None, dscp: Mapping[int, int]) -> None:
@@ -122,7 +122,7 @@ class EngineRanks:
 
 
 def _tenant_number(tenant: str) -> int:
-    """Return the number by which agents and switches tell tenants apart, whose jobs have no order among each other."""
+    """Return the tenant's number; priorities order the jobs of one tenant only."""
     return int.from_bytes(hashlib.sha256(tenant.encode()).digest()[:8], "big") if tenant else 0
 
 

@@ -349,7 +349,7 @@ class _Reports:
         self._thread.submit(self._report, worker, exit_code)
 
     def follow(self, worker: int, _exit_code: int) -> Future[Consequence] | None:
-        """Return what `run_workers` expects of `on_failure`."""
+        """Decide after a worker failed: end the job, continue, or return the environment of its replacement."""
         if self._on_failure == pb.ON_FAILURE_ABORT:
             return None
         return self._thread.submit(self._consequence, worker)

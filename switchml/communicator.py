@@ -56,7 +56,7 @@ class Communicator:
 
     @property
     def awaited(self) -> Communicator:
-        """The same communicator for calls with ``async_op`` whose `Work` this thread waits for next, as without it.
+        """A view for low latency: the caller must wait for each call with ``async_op`` before it makes another.
 
         Short calls are then faster, because no other thread is woken for them. One may begin only in `Work.wait`.
         """
@@ -114,7 +114,7 @@ class Communicator:
 
     @property
     def optional_values(self) -> bool:
-        """True if a rank without part in the values of a packet sends none, otherwise zeros: in `all_gather`."""
+        """True if the switches accept packets without values; otherwise ranks send zeros."""
         return self._membership.native.optional_values
 
     @property
@@ -153,7 +153,7 @@ class Communicator:
 
     @property
     def round_trips(self) -> tuple[float, int]:
-        """The seconds of all measured round trips of this epoch together, and the bytes that came during each of them.
+        """Total seconds of the measured round trips of this epoch, and total bytes received during them.
 
         A round trip is the time from the sending of a packet to its result. The agent measures those of packets that
         were sent once and were the last of all ranks' in their slot; other packets wait for another rank. The bytes

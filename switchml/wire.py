@@ -46,6 +46,20 @@ _LEVELS: Final = {bits: 2 ** (bits - 1) - 1 for bits in LANE_BITS}  # the larges
 _UNCHANGED: Final = "The array is unchanged."
 
 
+def _lane_bits(bits: int) -> int:
+    bits = whole_number(bits, "bits")
+    if bits not in LANE_BITS:
+        raise ValueError(f"bits is {bits}; it must be 8, 16 or 32")
+    return bits
+
+
+def _seed(seed: int) -> int:
+    seed = whole_number(seed, "seed")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1")
+    return seed
+
+
 class NativeWire(NamedTuple):
     """A wire as the native code knows it: the bits of a lane, how numbers are rounded, and the format of packets."""
 
@@ -254,7 +268,7 @@ class Codes(Wire):
 class Floats(Wire):
     """Floating-point numbers as float32, which the switches add up as such, if they can (`Communicator.adds_floats`).
 
-    A result is the exact sum but for less than N * 2^-47 of the largest magnitude of the element, rounded to float32
+    A result differs from the exact sum by less than N * 2^-47 times the largest contribution, and is rounded to float32
     once for each switch between a rank and the root of its tree, in any order the same bits. NaN and infinities come
     out as of any sum of floats, without an error. Packets are not checked for changed values by more than UDP's and
     Ethernet's checksums (docs/floats.md).
@@ -342,17 +356,3 @@ def refuse_old_keywords(function: str, given: Mapping[str, object]) -> None:
     for name in given:
         instead = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise TypeError(f"{function}() has no argument {name!r}{instead}")
-
-
-def _lane_bits(bits: int) -> int:
-    bits = whole_number(bits, "bits")
-    if bits not in LANE_BITS:
-        raise ValueError(f"bits is {bits}; it must be 8, 16 or 32")
-    return bits
-
-
-def _seed(seed: int) -> int:
-    seed = whole_number(seed, "seed")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1")
-    return seed

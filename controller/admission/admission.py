@@ -70,8 +70,8 @@ class Admission:
         ending jobs have freed their slots and ranks. Refusals are recorded in the event log.
 
         Raises:
-            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoFloats, NoAgent, QuotaExceeded: it
-                admitted.
+            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoFloats, NoAgent, QuotaExceeded:
+                the job was not admitted.
             StoreError: the job cannot be written.
 
         """

@@ -161,7 +161,7 @@ class Placements:
         used = self._in_use()
         for session, ranks in Counter(placement.sessions).items():
             if not session.live:
-                raise NoAgent(f"agent {session.name} on {session.registration.host} is gone; its processes start again")
+                raise NoAgent(f"agent {session.name} on {session.registration.host} is gone; start its processes again")
             free = session.registration.max_ranks - used[session.name]
             if ranks > free:
                 raise NoAgent(

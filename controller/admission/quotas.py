@@ -40,8 +40,9 @@ class Quotas:
         ):
             if most and used + asked > most:
                 raise QuotaExceeded(
-                    f"{f'tenant {tenant}' if tenant else 'who has no tenant'} may have {most} {what} at once, has"
-                    f" {used} and asks for {asked}; stop a job, ask for less, or let an administrator raise the quota"
+                    f"{f'tenant {tenant}' if tenant else 'callers without a tenant'} may have {most} {what} at once;"
+                    f" {used} are in use and {asked} more were asked for; stop a job, ask for less, or let an"
+                    " administrator raise the quota"
                     " in the controller's configuration",
                     tenant=tenant,
                     quota=what,

@@ -26,7 +26,7 @@ class JobTree:
 
     @classmethod
     def holding(cls, switches: Switches, agents: Mapping[str, str]) -> JobTree:
-        """Return the smallest tree that holds the switches of `agents`, which has an agent's name for each of them.
+        """Return the smallest tree that holds the switches of `agents`, a map to the name of an agent, for messages.
 
         Raises:
             InvalidRequest: no switch is above all of them, those of the tree have different values per packet, or the

@@ -291,7 +291,7 @@ class Rendezvous:
             _refuse_ranks(meeting.key, ranks, type(error).__name__, error.message)
         except Exception as error:
             _LOG.exception("the start of job %s failed", meeting.name)
-            why = f"a defect of the controller, see its log: {error!r}"
+            why = f"internal error in the controller, see its log: {error!r}"
             _refuse_ranks(meeting.key, ranks, InternalError.__name__, why)
 
     def _refuse_all(self, meeting: _Meeting, error: str, message: str) -> None:

@@ -240,7 +240,7 @@ class Transitions:
             return
         except Exception as error:
             _LOG.exception("job %s could not reach an epoch", live.job.name)
-            self._fail(live, transition, error, "a defect of the controller; its log has the traceback")
+            self._fail(live, transition, error, "internal error in the controller; see its log")
             return
         live.transition = None
         live.updated.notify()

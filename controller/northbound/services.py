@@ -69,7 +69,7 @@ def _answered(
             await abort(context, error)
         except Exception as error:
             _LOG.exception("%s failed", method.__qualname__)
-            await abort(context, InternalError(f"a defect of the controller, see its log: {error!r}"))
+            await abort(context, InternalError(f"internal error in the controller, see its log: {error!r}"))
 
     return wrapper
 

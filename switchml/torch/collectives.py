@@ -108,7 +108,7 @@ class Collective(ABC):
         self.handles = self._start(network, self.deadline)
 
     def start_again(self, exact: ExactNetwork) -> None:
-        """Start the collective, perhaps after an attempt, with the tensors' values at the time of the call."""
+        """Start with the values that the tensors had at the time of the call; an attempt may have changed them."""
         if self.first_call is not None:
             self._undo()
         self.start(exact)
@@ -480,7 +480,7 @@ class Barrier(Collective):
 
 
 def _mixed_up(whole: Tensor, part: Tensor, rank: int) -> bool:
-    """Return whether `part` shares memory with `whole` without being its part of `rank`."""
+    """Return whether `part` overlaps `whole` outside the part of rank `rank`."""
     (begin, size), (part_begin, part_size) = memory_of(whole), memory_of(part)
     overlap = part_begin < begin + size and begin < part_begin + part_size
     return overlap and part_begin != begin + rank * part_size

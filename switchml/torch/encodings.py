@@ -288,7 +288,7 @@ class FixedPoint:
 
 
 def _room_for_sums(values: Tensor, part: Tensor | None, world_size: int) -> Tensor:
-    """Return the memory for sums of `values`: `values` itself, or a separate part of it if only a `part` is wanted."""
+    """Return where the sums go: `values` itself, or a new tensor of the size of a part if only a `part` is wanted."""
     return values if part is None else torch.empty(values.numel() // world_size, dtype=values.dtype)
 
 

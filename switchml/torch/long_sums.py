@@ -41,7 +41,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Turn:
-    """The place of a sum in the order of the sums of its size: those whose numbers of bytes have as many bits.
+    """The place of a sum in the order of the sums of its size, between the same two powers of two of bytes.
 
     Attributes:
         nbytes: the bytes of its tensor.

@@ -36,7 +36,7 @@ that they are on, or links."""
 
 
 class Link(NamedTuple):
-    """The way to the switch, as far as it is alike at all ranks of a group.
+    """Properties of the path to the switch that all ranks of a group share.
 
     Attributes:
         optional_values: ranks that have nothing to contribute need not send zeros.

@@ -170,7 +170,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def link(self) -> Link:
-        """The way to the switch, as far as it is alike at all ranks; unknown if the group has no job (yet)."""
+        """Properties of the path to the switch that all ranks share; unknown if the group has no job (yet)."""
         return self._queue.link if self._queue is not None else Link()
 
     @property
@@ -528,7 +528,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
 
     def _gathers_lists(self, name: str, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> bool:
-        """Do the same for a list of a tensor for each rank as the output; those on other devices are Gloo's."""
+        """Like `_gathers`, for one output tensor per rank; Gloo gathers to other devices."""
         return (
             self._queue is not None
             and len(outputs) == len(inputs)

@@ -249,7 +249,7 @@ class NetworkQueue:
 
     @property
     def link(self) -> Link:
-        """The way to the switch, as far as it is alike at all ranks; unknown before the queue has joined."""
+        """Properties of the path to the switch that all ranks share; unknown before the queue has joined."""
         return self._link
 
     @property

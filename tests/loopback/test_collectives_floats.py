@@ -158,9 +158,8 @@ def test_one_rank_in_blocks_and_one_in_floats_is_a_mismatch(fabric: Fabric) -> N
 
     def run(comm: switchml.Communicator) -> None:
         array = np.ones(1000, np.float32)
-        arithmetic: Any = "float" if comm.rank else "block"
-        with pytest.raises(switchml.CollectiveMismatch, match="arithmetic=float"):
-            comm.all_reduce(array, arithmetic=arithmetic)
+        with pytest.raises(switchml.CollectiveMismatch, match="sum as floats"):
+            comm.all_reduce(array, wire=switchml.Floats() if comm.rank else switchml.Blocks())
 
     fabric.run_ranks(2, run)
 

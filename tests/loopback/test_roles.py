@@ -299,7 +299,9 @@ def test_another_tenants_job_of_a_keys_name_is_named_at_once(fabric: SecuredFabr
 
 def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
     with fabric.client("operator-alice") as alice, fabric.client("operator-carol") as carol:
-        with pytest.raises(QuotaExceeded, match="tenant vision may have 3 workers at once, has 0 and asks for 4"):
+        with pytest.raises(
+            QuotaExceeded, match="tenant vision may have 3 workers at once, 0 are in use and 4 more were asked for"
+        ):
             alice.start_job(4)
         first = alice.start_job(2, slots=2)
         with pytest.raises(QuotaExceeded) as caught:
@@ -314,7 +316,9 @@ def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
         second = alice.start_job(1, slots=2)
         with fabric.client("operator-bob") as bob, pytest.raises(QuotaExceeded, match="2 jobs at once, has 2"):
             bob.start_job(1, slots=2)
-        with pytest.raises(QuotaExceeded, match="tenant speech may have 64 slots at once, has 0 and asks for 128"):
+        with pytest.raises(
+            QuotaExceeded, match="tenant speech may have 64 slots at once, 0 are in use and 128 more were asked for"
+        ):
             carol.start_job(1)  # the switch's default
         third = carol.start_job(1, slots=64)
         fabric.controller.kill()  # live jobs also count for the next controller

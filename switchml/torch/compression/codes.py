@@ -1,4 +1,4 @@
-"""Methods that send a code for each element, which only its sender's table or range explains."""
+"""Methods that send codes whose table or range differs between ranks, so that they cannot be summed."""
 
 from __future__ import annotations
 

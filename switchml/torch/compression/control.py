@@ -32,7 +32,7 @@ _MEDIAN: Final = 3  # steps; so a single slow one changes nothing
 
 
 class DelayControl(Compressor):
-    """The average in the widest lanes of 32, 16 or 8 bits that are in time (delay control, a reconstruction).
+    """Averages in lanes of the most bits that keep a step within `target` (delay control, a reconstruction).
 
     All ranks measure, and each bucket begins with an average of what they have measured. So all ranks know the same
     times, decide the same and use the same lanes. The sensors:
@@ -133,7 +133,7 @@ class DelayControl(Compressor):
         self._control.bits = state["bits"]
 
     def _measured(self, step: int) -> tuple[float, float]:
-        """Return what the sensor says of the step before, in the first bucket of `step`, when all others have ended.
+        """In a step's first bucket, return the measurement of the step before, otherwise zeros.
 
         Returns:
             The seconds that the sensor has measured, and the seconds that the bytes which came in this time may take in
@@ -151,7 +151,7 @@ class DelayControl(Compressor):
 
 
 class Control:
-    """The rule that makes bits of times.
+    """Chooses the lane width from measured step times.
 
     Attributes:
         bits: those of the next step.

@@ -107,7 +107,7 @@ def join(requests: Sequence[Request]) -> Request:
 
 
 def split(result: Tensor, requests: Sequence[Request]) -> list[Tensor]:
-    """Return the part of each request of the result of all of them together."""
+    """Split a joined result into one tensor per request."""
     return list(result.split([request.values.numel() for request in requests], dim=-1))
 
 

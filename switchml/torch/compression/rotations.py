@@ -69,7 +69,7 @@ class Thc(Compressor):
 
 
 def hadamard(rows: Tensor) -> Tensor:
-    """Return the Walsh-Hadamard transform of each row, whose length is a power of two; twice it is length * row.
+    """Return the Walsh-Hadamard transform of each row, whose length is a power of two; twice it multiplies by that.
 
     The transform of length a * b is that of length a over the columns, and of length b over the rows, of an a x b
     matrix: two multiplications by small matrices are faster than one pass over memory for each factor of 2.

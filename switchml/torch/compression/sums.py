@@ -1,4 +1,4 @@
-"""Methods whose values are summed in the switch, so that a rank receives what one rank sends, whatever their number is.
+"""Methods whose values are summed in the switch, so the bytes that a rank receives do not grow with their number.
 
 Integers are summed exactly if all ranks have one scale, on which they agree in a round before. Floating-point values
 are summed as in every all-reduce of the switch.
@@ -326,7 +326,7 @@ class RandomK(Compressor):
 
 
 class SharedTopK(Compressor):
-    """The largest elements of one rank, which takes turns (ScaleCom's CLT-k).
+    """Elements at the places of one rank's largest; ranks take turns (ScaleCom's CLT-k).
 
     The leader of a step, rank `step` modulo N, sends the places of its largest elements; all ranks then send theirs at
     these places. So the values are summed in the switch, and their number does not depend on N.

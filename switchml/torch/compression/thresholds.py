@@ -180,7 +180,7 @@ class Sidco(Compressor):
 
 
 class SharedSidco(Sidco):
-    """The elements above the threshold of one rank, which takes turns (shared Top-k by SIDCo).
+    """Elements at the places where one rank is above its threshold; ranks take turns (shared Top-k by SIDCo).
 
     The leader sends the number and the places of its elements; all ranks then send theirs at these places. The stages
     of a rank change in the steps that it leads.
