@@ -81,6 +81,53 @@ class RankProfile(TypedDict):
     taken_at: int  # the monotonic clock when this was read
     latest: list[CallTimes]  # the latest calls, oldest first
 
+class RankAssignment:
+    """
+    One rank of a job in one epoch.
+
+    `address`: of this host's data interface.
+    `worker`: the rank's number in packets, which is the rank unless the job is on several switches.
+    `workers`: above that of all ranks of the job here, or 0 for the world size.
+    `optional_values`: the pipelines of the job take contributions without values in any phase.
+    `owned_results`: they send values that only one rank reads to this rank alone.
+    `formats`: they take contributions in format f if its bit f is set.
+    `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
+    `tenant`: a number for the owner of the job.
+
+    The others are for ranks whose packets travel over UDP.
+    `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
+    modulo their count; none: all slots are at `switch_address`.
+    `dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.
+
+    Raises ValueError for a number that is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        job: int,
+        rank: int,
+        worker: int,
+        epoch: int,
+        world_size: int,
+        slot_base: int,
+        slots: int,
+        values: int,
+        secret: int = 0,
+        optional_values: bool = False,
+        owned_results: bool = False,
+        formats: int = 2,
+        workers: int = 0,
+        priority: int = 0,
+        tenant: int = 0,
+        switch_address: str = "",
+        switch_udp_port: int = 0,
+        multicast_address: str = "",
+        aggregators: Sequence[tuple[str, int]] = (),
+        dscp: int = 0,
+    ) -> None: ...
+
 def shm_port_at(path: str) -> int:
     """
     Return the number of the shm port whose switch listens at `path`.
@@ -128,68 +175,14 @@ class Engine:
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def open_rank(
-        self,
-        address: str,
-        switch_address: str,
-        switch_udp_port: int,
-        job: int,
-        rank: int,
-        epoch: int,
-        world_size: int,
-        slot_base: int,
-        slots: int,
-        values: int,
-        secret: int = 0,
-        optional_values: bool = False,
-        owned_results: bool = False,
-        formats: int = 2,
-        multicast_address: str = "",
-        worker: int | None = None,
-        priority: int = 0,
-        tenant: int = 0,
-        aggregators: Sequence[tuple[str, int]] = [],
-        dscp: int = 0,
-    ) -> int:
+    def open_rank(self, assignment: RankAssignment) -> int:
         """
         Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.
-
-        `worker`: its number in packets, which is the rank unless the job is on several switches.
-        `optional_values`: the pipelines of the job take contributions without values in any phase.
-        `owned_results`: they send values that only one rank reads to this rank alone.
-        `formats`: they take contributions in format f if its bit f is set.
-        `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
-        `tenant`: a number for the owner of the job.
-        `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
-        modulo their count; none: all slots are at `switch_address`.
-        `dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.
         """
 
-    def open_shm_rank(
-        self,
-        path: str,
-        address: str,
-        job: int,
-        rank: int,
-        epoch: int,
-        world_size: int,
-        slot_base: int,
-        slots: int,
-        values: int,
-        secret: int = 0,
-        optional_values: bool = False,
-        owned_results: bool = False,
-        formats: int = 2,
-        worker: int | None = None,
-        workers: int = 0,
-        priority: int = 0,
-        tenant: int = 0,
-    ) -> int:
+    def open_shm_rank(self, path: str, assignment: RankAssignment) -> int:
         """
         Open a rank that shares memory with the switch that listens at `path`, and return its handle.
-
-        `worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.
-        `priority` and `tenant`: as for open_rank, among the ranks that share memory with the switch.
 
         Raises OSError if no switch answers there, and ValueError if it refuses.
         """

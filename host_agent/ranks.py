@@ -13,14 +13,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Format
+from switchml.host_agent._engine import Engine, RankAssignment
 from switchml.host_agent.local_job import LocalRank
-
-if TYPE_CHECKING:
-    from switchml.host_agent._engine import Engine
 
 __all__ = ["EngineRanks"]
 
@@ -80,45 +78,43 @@ class EngineRanks:
         return await self._run(lambda: _phases(handles, act))
 
     def _open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
-        numbers = dict(zip(assignment.ranks, assignment.wire_workers or assignment.ranks, strict=True))
-        binding = (
-            assignment.job,
-            rank,
-            assignment.epoch,
-            assignment.world_size,
-            assignment.slot_base,
-            assignment.slots,
-            assignment.values_per_packet,
-            assignment.secret,
-            assignment.optional_values,
-            assignment.owned_results,
-            sum(1 << number for number in {*assignment.formats, Format.INT32}),
-        )
-        order = (assignment.priority, _tenant_number(assignment.tenant))
-        aggregators = [(one.address, one.udp_port) for one in assignment.aggregators]
-        if self._switch_socket is not None and not aggregators:
-            workers = max(assignment.wire_workers) + 1 if assignment.wire_workers else assignment.world_size
-            handle = self._engine.open_shm_rank(
-                str(self._switch_socket), self._address, *binding, numbers[rank], workers, *order
-            )
+        given = self._native_assignment(assignment, rank)
+        if self._switch_socket is not None and not assignment.aggregators:
+            handle = self._engine.open_shm_rank(str(self._switch_socket), given)
         else:
-            handle = self._engine.open_rank(
-                self._address,
-                assignment.switch_address,
-                assignment.switch_udp_port,
-                *binding,
-                assignment.multicast_address,
-                numbers[rank],
-                *order,
-                aggregators,
-                self._dscp.get(assignment.priority, 0),
-            )
+            handle = self._engine.open_rank(given)
         try:
             descriptors = self._engine.open_channel(handle)
         except BaseException:
             self._engine.close_rank(handle)
             raise
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle), descriptors)
+
+    def _native_assignment(self, assignment: pb.Assignment, rank: int) -> RankAssignment:
+        numbers = dict(zip(assignment.ranks, assignment.wire_workers or assignment.ranks, strict=True))
+        return RankAssignment(
+            address=self._address,
+            job=assignment.job,
+            rank=rank,
+            worker=numbers[rank],
+            epoch=assignment.epoch,
+            world_size=assignment.world_size,
+            slot_base=assignment.slot_base,
+            slots=assignment.slots,
+            values=assignment.values_per_packet,
+            secret=assignment.secret,
+            optional_values=assignment.optional_values,
+            owned_results=assignment.owned_results,
+            formats=sum(1 << number for number in {*assignment.formats, Format.INT32}),
+            workers=max(assignment.wire_workers) + 1 if assignment.wire_workers else 0,
+            priority=assignment.priority,
+            tenant=_tenant_number(assignment.tenant),
+            switch_address=assignment.switch_address,
+            switch_udp_port=assignment.switch_udp_port,
+            multicast_address=assignment.multicast_address,
+            aggregators=[(one.address, one.udp_port) for one in assignment.aggregators],
+            dscp=self._dscp.get(assignment.priority, 0),
+        )
 
 
 def _tenant_number(tenant: str) -> int:

@@ -100,21 +100,21 @@ class EpochCalls:
         buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
         wire = call.native_wire
-        ticket = self.native.submit(
-            call.kind,
-            buffer.address if buffer else 0,
-            output.address if output else 0,
-            call.bytes if call.kind == _native.KIND_BYTES else call.elements,
-            call.division,
-            contributes,
-            call.fingerprint,
-            wire.bits,
-            wire.stochastic,
-            wire.seed,
-            call.form,
-            wire.format,
-            awaited,
+        description = _native.CallDescription(
+            kind=call.kind,
+            input=buffer.address if buffer else 0,
+            output=output.address if output else 0,
+            size=call.bytes if call.kind == _native.KIND_BYTES else call.elements,
+            division=call.division,
+            call_hash=call.fingerprint,
+            contributes=contributes,
+            lane_bits=wire.bits,
+            stochastic=wire.stochastic,
+            seed=wire.seed,
+            form=call.form,
+            format=wire.format,
         )
+        ticket = self.native.submit(description, awaited)
         assert ticket == call.sequence
 
     def has_ended(self, ticket: int) -> bool:

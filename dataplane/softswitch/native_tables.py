@@ -9,7 +9,7 @@ from typing import Literal
 
 import grpc
 
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 from switchml.dataplane.softswitch.errors import P4RuntimeError
 
 __all__ = ["NativeTable", "native_errors", "native_table"]
@@ -70,37 +70,40 @@ class NativeTable:
 
 class _WorkerTable(NativeTable):
     @staticmethod
-    def _key(key: Key, priority: int) -> tuple[int, int, int, int, int, int, int, int, int]:
-        return (
-            key["ingress_port"][0],
-            key["eth_src"][0],
-            key["ipv4_src"][0],
-            key["udp_src"][0],
-            key["job"][0],
-            key["worker"][0],
-            *key["slot"],
-            priority,
+    def _match(key: Key, priority: int) -> WorkerMatch:
+        slot_value, slot_mask = key["slot"]
+        return WorkerMatch(
+            port=key["ingress_port"][0],
+            eth_src=key["eth_src"][0],
+            ipv4_src=key["ipv4_src"][0],
+            udp_src=key["udp_src"][0],
+            job=key["job"][0],
+            worker=key["worker"][0],
+            slot_value=slot_value,
+            slot_mask=slot_mask,
+            priority=priority,
+            kind=key["kind"][0],
+            secret=key["secret"][0],
         )
 
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
-        place, secret, kind = self._key(key, priority), key["secret"][0], key["kind"][0]
+        match = self._match(key, priority)
         if action == "admit_parent":
-            job_mask, epoch, group, completed_here = arguments
-            self._switch.set_parent(*place, job_mask, epoch, group, bool(completed_here), secret, kind)
+            mask, epoch, group, completed_here = arguments
+            self._switch.set_parent(match, mask=mask, epoch=epoch, group=group, completed_here=bool(completed_here))
             return
-        worker_bit, job_mask, epoch, group = arguments
+        bit, mask, epoch, group = arguments
         has_parent = action == "admit_below"
-        self._switch.set_worker(*place, worker_bit, job_mask, epoch, group, secret, kind, has_parent)
+        self._switch.set_worker(match, bit=bit, mask=mask, epoch=epoch, group=group, has_parent=has_parent)
 
     def remove(self, key: Key, priority: int) -> None:
-        self._switch.delete_worker(*self._key(key, priority), key["secret"][0], key["kind"][0])
+        self._switch.delete_worker(self._match(key, priority))
 
     def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
-        return self._switch.worker_counter(*self._key(key, priority), key["secret"][0], key["kind"][0])
+        return self._switch.worker_counter(self._match(key, priority))
 
     def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
-        secret, kind = key["secret"][0], key["kind"][0]
-        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count, secret, kind)
+        self._switch.write_worker_counter(self._match(key, priority), packets, byte_count)
 
 
 class _JobTable(NativeTable):

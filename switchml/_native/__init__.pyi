@@ -85,6 +85,39 @@ def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
 def address_of(array: object) -> int:
     """Return the address of the first element of a numpy array."""
 
+class CallDescription:
+    """
+    A call over `size` elements (bytes for KIND_BYTES). `input` and `output` are addresses.
+
+    With DIVISION_WHOLE both arrays have all elements. With DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the
+    elements are one part of equal length for each rank, and the output or the input has only the part of this rank.
+    A rank that does not `contribute` to a call of bytes adds nothing to them. All ranks must have the same
+    `call_hash`. The sums of integers must fit lanes of `lane_bits` bits. A sum with FORM_SPARSE has the same result,
+    and sends only the blocks that have values, if the pipeline can do that; with FORM_AUTOMATIC it does so where
+    earlier calls suggest it. `format` is that of floating-point numbers in packets. `sequence` is the number of the
+    call in its job, for `Lockstep`: a communicator counts its calls itself.
+
+    Raises ValueError for a number that is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: int,
+        input: int,
+        output: int,
+        size: int,
+        division: int,
+        call_hash: int,
+        contributes: bool = True,
+        lane_bits: int = 32,
+        stochastic: bool = False,
+        seed: int = 0,
+        sequence: int = 0,
+        form: int = 0,
+        format: int = 1,
+    ) -> None: ...
+
 class Outcome:
     """The outcome of a call that has ended."""
 
@@ -123,27 +156,10 @@ class Lockstep:
     """
 
     def __init__(
-        self,
-        kind: int,
-        input: int,
-        output: int,
-        size: int,
-        division: int,
-        lane_bits: int,
-        stochastic: bool,
-        seed: int,
-        sequence: int,
-        form: int,
-        format: int,
-        rank: int,
-        world_size: int,
-        values: int,
-        optional_values: bool,
+        self, call: CallDescription, *, rank: int, world_size: int, values: int, optional_values: bool
     ) -> None:
         """
-        Begin the call with the number `sequence`; the first arguments are those of `Communicator.submit`.
-
-        The last ones are those of the job. Raises ValueError for arguments that cannot be.
+        Begin the call in a job with these properties. Raises ValueError for arguments that cannot be.
         """
 
     @property
@@ -182,32 +198,12 @@ class Communicator:
         the memory of the job's results where the switch shares the rank's.
         """
 
-    def submit(
-        self,
-        kind: int,
-        input: int,
-        output: int,
-        size: int,
-        division: int,
-        contributes: bool,
-        call_hash: int,
-        lane_bits: int = 32,
-        stochastic: bool = False,
-        seed: int = 0,
-        form: int = 0,
-        format: int = 1,
-        awaited: bool = False,
-    ) -> int:
+    def submit(self, call: CallDescription, awaited: bool = False) -> int:
         """
-        Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
+        Start a call and return its ticket: the number of calls before it.
 
-        `input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With
-        DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each rank,
-        and the output or the input has only the part of this rank. The sums of integers must fit lanes of
-        `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
-        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is that of
-        floating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short call may begin only there.
-        Raises ValueError for memory that no array can have, for parts of unequal length, and after `abandon`.
+        `awaited` tells that this thread calls `wait` next: a short call may begin only there. Raises ValueError for
+        memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
     @property

@@ -125,8 +125,8 @@ Communicator::~Communicator() {
   close(attention_);
 }
 
-uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes,
-                              Form form, bool awaited) {
+uint64_t Communicator::submit(CallDescription description, bool awaited) {
+  const auto& [kind, arrays, lanes, form, contributes, call_hash] = description;
   require_memory(arrays.input, arrays.elements, kind);
   require_memory(arrays.output, arrays.elements, kind);
   auto call = std::make_shared<Call>();
@@ -138,7 +138,7 @@ uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contribu
     if (abandoning_) {
       throw std::logic_error("the communicator was abandoned");
     }
-    call->sequence = lanes.sequence = next_sequence_;
+    call->sequence = description.lanes.sequence = next_sequence_;
     call->codec =
         make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::sparse ? Form::sparse : Form::dense);
     if (form == Form::automatic && call->times.bytes >= SparseHistory::kLeastBytes && !AgreedBlocks::suit(geometry_)) {

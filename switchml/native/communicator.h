@@ -33,12 +33,11 @@ class Communicator {
 
   const Geometry& geometry() const { return geometry_; }
 
-  // Returns the call's sequence number; the one in `lanes` is not used. The arrays belong to the communicator until the
-  // call has ended. `awaited` tells that this thread calls wait() next: a short call may begin only there. Throws
+  // Returns the call's sequence number; the one in its lanes is not used. The arrays belong to the communicator until
+  // the call has ended. `awaited` tells that this thread calls wait() next: a short call may begin only there. Throws
   // std::invalid_argument for memory that no array can have and for parts that the kind does not allow, and
   // std::logic_error after abandon().
-  uint64_t submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes = {},
-                  Form form = Form::dense, bool awaited = false);
+  uint64_t submit(CallDescription description, bool awaited);
   // Returns the number of calls so far.
   uint64_t submitted();
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.

@@ -35,7 +35,8 @@ Geometry geometry_of(const Job& job) {
   return geometry;
 }
 
-std::unique_ptr<Codec> make_sum(CallKind kind, const Arrays& arrays, const Lanes& lanes, Form form, const Job& job) {
+std::unique_ptr<Codec> make_sum(const CallDescription& call, const Job& job) {
+  const auto& [kind, arrays, lanes, form, contributes, call_hash] = call;
   if (kind == CallKind::bytes || kind == CallKind::barrier) {
     throw std::invalid_argument("calls of this kind have no sums");
   }
@@ -50,9 +51,9 @@ std::unique_ptr<Codec> make_sum(CallKind kind, const Arrays& arrays, const Lanes
 
 }  // namespace
 
-Lockstep::Lockstep(CallKind kind, const Arrays& arrays, const Lanes& lanes, Form form, const Job& job)
-    : codec_(make_sum(kind, arrays, lanes, form, job)), values_(job.values), packet_(job.values * sizeof(uint32_t)) {
-  if (arrays.elements > 0) {
+Lockstep::Lockstep(const CallDescription& call, const Job& job)
+    : codec_(make_sum(call, job)), values_(job.values), packet_(job.values * sizeof(uint32_t)) {
+  if (call.arrays.elements > 0) {
     begin_chunks();
   }
 }

@@ -13,10 +13,10 @@ namespace switchml::client {
 
 // The ranks of a job, and what of its pipeline the results of its calls depend on.
 struct Job {
-  uint32_t rank;
-  uint32_t world_size;
-  uint32_t values;       // per packet
-  bool optional_values;  // the ranks of a phase may differ in whether they send values
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint32_t values = 0;           // per packet
+  bool optional_values = false;  // the ranks of a phase may differ in whether they send values
 };
 
 // One call of this rank. Its codec does what it does in a stream, but many chunks take each of their phases together: a
@@ -26,7 +26,7 @@ class Lockstep {
  public:
   // Throws std::invalid_argument for a kind that is not a sum, for lanes, memory and parts that the kind does not
   // allow, and for a job that cannot be.
-  Lockstep(CallKind kind, const Arrays& arrays, const Lanes& lanes, Form form, const Job& job);
+  Lockstep(const CallDescription& call, const Job& job);
 
   bool has_ended() const { return chunks_.empty(); }
   // Makes this rank's part in the next round. Precondition: !has_ended().

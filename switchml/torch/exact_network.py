@@ -146,22 +146,26 @@ class ExactNetwork:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
         job, deadline, wire = self._job, _deadline(timeout), call.native_wire
         assert call.buffer is not None
+        description = _native.CallDescription(
+            kind=call.kind,
+            input=call.buffer.address,
+            output=(call.output or call.buffer).address,
+            size=call.elements,
+            division=call.division,
+            call_hash=call.fingerprint,
+            lane_bits=wire.bits,
+            stochastic=wire.stochastic,
+            seed=wire.seed,
+            sequence=self.calls,
+            form=call.form,
+            format=wire.format,
+        )
         rounds = _native.Lockstep(
-            call.kind,
-            call.buffer.address,
-            (call.output or call.buffer).address,
-            call.elements,
-            call.division,
-            wire.bits,
-            wire.stochastic,
-            wire.seed,
-            self.calls,
-            call.form,
-            wire.format,
-            job.rank,
-            job.world_size,
-            job.values,
-            job.optional_values,
+            description,
+            rank=job.rank,
+            world_size=job.world_size,
+            values=job.values,
+            optional_values=job.optional_values,
         )
         self.calls += 1
         while not rounds.ended:

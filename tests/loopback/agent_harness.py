@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agents_server import DEADLINE, AgentsServer, free_port, serving
+from worker_entries import worker_match
 
 import switchml
 from switchml.common.version import VERSION
@@ -65,8 +66,9 @@ class RunningAgent:
         for endpoint in ready.endpoints:
             rank, port = endpoint.rank, endpoint.udp_port
             self.switch.set_rank(job, rank, 0, LOCALHOST, port)
-            key = (1, 0, LOCALHOST, port, job, rank, value, mask, 1)
-            self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, assignment.epoch, job)
+            match = worker_match(1, (LOCALHOST, port), job, rank, (value, mask))
+            everyone = (1 << world_size) - 1
+            self.switch.set_worker(match, bit=1 << rank, mask=everyone, epoch=assignment.epoch, group=job)
         await self.controller.send(activation=pb.Activation(job=job, epoch=assignment.epoch))
 
     async def revoke(self, reason: pb.RevocationReason, job: int = 1, **fields: Any) -> None:

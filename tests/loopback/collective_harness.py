@@ -15,6 +15,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
+from worker_entries import slots_of, worker_match
+
 import switchml
 from switchml.controller.drivers.p4tables import MULTICAST_RANK
 from switchml.controller.jobs.verdict import judge
@@ -151,8 +153,8 @@ class Fabric:
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, self.seen_port(endpoint.udp_port)
                 listeners.setdefault((agent.port, udp_port), []).append(rank)
-                key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
-                self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
+                match = worker_match(agent.port, (ADDRESS_NUMBER, udp_port), job, rank, slots_of(base, slots))
+                self.switch.set_worker(match, bit=1 << rank, mask=(1 << world_size) - 1, epoch=epoch, group=job)
         for (_, udp_port), ranks in listeners.items():
             for rank in ranks:
                 self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port, sum(1 << each for each in ranks))

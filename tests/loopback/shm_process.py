@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from rank_assignments import rank_assignment
 from soft_switch import wait_until
 
 from switchml.dataplane.constants import OWNER_EVERYONE, Flag, Format
@@ -138,6 +139,9 @@ class ShmProcess(RankProcess):
         values: int,
         address: str = "127.0.0.1",
     ) -> None:
-        handle = engine.open_shm_rank(path, address, job, rank, 1, world_size, slot_base, slots, values)
+        assignment = rank_assignment(
+            job, rank, world_size, slot_base=slot_base, slots=slots, values=values, address=address
+        )
+        handle = engine.open_shm_rank(path, assignment)
         super().__init__(engine, handle, slots, values)
         self.connection = engine.udp_port(handle)

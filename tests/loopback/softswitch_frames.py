@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from worker_entries import slots_of, worker_match
+
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 from switchml.dataplane.wire import Packet
 
 TIMEOUT = 30.0  # seconds; every wait ends
@@ -163,17 +165,16 @@ class FrameFabric:
         self.switch.set_group(job, [(port, rank) for rank, port in enumerate(ports)])
         for number, rank in enumerate(ranks):
             self.switch.set_rank(job, number, rank.host.mac, rank.host.ip, rank.udp_port)
-            key = self.worker_key(job, number, rank, base, slots)
-            self.switch.set_worker(*key, 1 << number, (1 << len(ranks)) - 1, epoch, job)
+            match = self.worker_match(job, number, rank, base, slots)
+            mask = (1 << len(ranks)) - 1
+            self.switch.set_worker(match, bit=1 << number, mask=mask, epoch=epoch, group=job)
         return ranks
 
     @staticmethod
-    def worker_key(
-        job: int, number: int, rank: Rank, base: int = 0, slots: int = 4
-    ) -> tuple[int, int, int, int, int, int, int, int, int]:
+    def worker_match(job: int, number: int, rank: Rank, base: int = 0, slots: int = 4) -> WorkerMatch:
         host = rank.host
-        mask = ~(2 * slots - 1) & 0xFFFF
-        return (host.number, host.mac, host.ip, rank.udp_port, job, number, base << 1, mask, 1)
+        source = (host.ip, rank.udp_port)
+        return worker_match(host.number, source, job, number, slots_of(base, slots), eth_src=host.mac)
 
     def settle(self, port: int = 1) -> list[bytes]:
         """Wait until every frame sent so far to `port` was processed; return the frames that its host got."""

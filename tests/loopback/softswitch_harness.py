@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from worker_entries import slots_of, worker_match
+
 from switchml.dataplane.constants import DropReason, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 from switchml.dataplane.wire import Packet
 
 LOCALHOST = 0x7F000001
@@ -79,16 +81,13 @@ class Harness:
         self.switch.set_group(job, [(port, rank) for rank, port in enumerate(placed)])
         for rank, worker in enumerate(workers):
             self.switch.set_rank(job, rank, 0, LOCALHOST, worker.udp_port)
-            self.switch.set_worker(
-                *self.worker_key(job, rank, worker, base, slots, placed[rank]), 1 << rank, (1 << size) - 1, epoch, job
-            )
+            match = self.worker_match(job, rank, worker, base, slots, placed[rank])
+            self.switch.set_worker(match, bit=1 << rank, mask=(1 << size) - 1, epoch=epoch, group=job)
         return workers
 
     @staticmethod
-    def worker_key(
-        job: int, rank: int, worker: Worker, base: int = 0, slots: int = 4, port: int = 1
-    ) -> tuple[int, int, int, int, int, int, int, int, int]:
-        return (port, 0, LOCALHOST, worker.udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
+    def worker_match(job: int, rank: int, worker: Worker, base: int = 0, slots: int = 4, port: int = 1) -> WorkerMatch:
+        return worker_match(port, (LOCALHOST, worker.udp_port), job, rank, slots_of(base, slots))
 
     def settle(self) -> None:
         """Wait until every packet sent so far to port 1 was processed and its results were sent.

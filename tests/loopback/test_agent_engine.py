@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from agent_harness import RunningAgent, in_thread, running_agent
 from agents_server import DEADLINE
+from rank_assignments import rank_assignment
 from shm_process import RankProcess, ShmProcess
 from soft_switch import running_switch, stopped, wait_until
 
@@ -38,7 +39,7 @@ def engine() -> Iterator[Engine]:
 
 def open_rank(engine: Engine, job: int) -> int:
     """Open the only rank of a job over UDP, with an address at which no switch answers."""
-    return engine.open_rank("127.0.0.1", "127.0.0.1", 9, job, 0, 1, 1, 0, SLOTS, VALUES)
+    return engine.open_rank(rank_assignment(job, 0, 1, slots=SLOTS, values=VALUES))
 
 
 @pytest.mark.parametrize("chunk", [1 + 2 * SLOTS, 2 + SLOTS, 2**31 + 1])
@@ -64,7 +65,7 @@ def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int
     switch = Switch(SLOTS, VALUES)
     udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
     switch.start()
-    handle = engine.open_rank("127.0.0.1", "127.0.0.1", udp_port, 1, 0, 1, 1, 0, SLOTS, VALUES)
+    handle = engine.open_rank(rank_assignment(1, 0, 1, slots=SLOTS, values=VALUES, switch_udp_port=udp_port))
     with RankProcess(engine, handle, SLOTS, VALUES) as process:
         process.write_ticket(0, 0, format_=format_)
         process.submit_index(0)

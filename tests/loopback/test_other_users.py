@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from controller_harness import DEADLINE, ScriptedAgent, wait_until
+from rank_assignments import rank_assignment
 from shm_process import ShmProcess
 from soft_switch import Client, running_switch
 from tls_harness import secured_fabric
@@ -236,7 +237,9 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
     switch = Switch(slots=64, values=64, shards=threads)
     try:
         of_switch = switch.add_udp_port(1, "127.0.0.1", 0)
-        of_rank = engine.udp_port(engine.open_rank("127.0.0.1", "127.0.0.1", of_switch, 1, 0, 1, 2, 0, 16, 64))
+        of_rank = engine.udp_port(
+            engine.open_rank(rank_assignment(1, 0, 2, slots=16, values=64, switch_udp_port=of_switch))
+        )
         for port in (of_switch, of_rank):
             assert as_nobody(_BIND, str(port)) == ""
         # Another program of SwitchML cannot bind it either: packets would be divided between the two.

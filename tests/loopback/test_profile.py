@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from collective_harness import Fabric, running_fabric
 from controller_harness import wait_until
+from rank_assignments import rank_assignment
 
 import switchml
 from switchml.host_agent._engine import Engine
@@ -143,7 +144,7 @@ def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
 def test_memory_that_holds_anything_harms_nobody() -> None:
     """Test arbitrary writes of the process, also while the agent reads."""
     engine = Engine()
-    handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 0, 1, 2, 0, 64, 64)
+    handle = engine.open_rank(rank_assignment(1, 0, 2, slots=64, values=64))
     descriptors = engine.open_channel(handle)
     memory = descriptors[0]
     generator = random.Random(5)

@@ -20,6 +20,7 @@ from collective_harness import ADDRESS_NUMBER, PORT, SHM_PORT, Fabric, running_f
 from shm_process import ShmProcess
 from soft_switch import wait_until
 from softswitch_harness import Worker
+from worker_entries import worker_match
 
 import switchml
 from switchml.dataplane.constants import DropReason, Verdict
@@ -58,8 +59,8 @@ def bound(fabric: Fabric, rank: int, world_size: int) -> ShmProcess:
 def admit(fabric: Fabric, port: int, rank: int, world_size: int, udp_port: int) -> None:
     fabric.switch.set_job(JOB, BASE << 1, SLOT_MASK)
     fabric.switch.set_rank(JOB, rank, 0, ADDRESS_NUMBER, udp_port)
-    key = (port, 0, ADDRESS_NUMBER, udp_port, JOB, rank, BASE << 1, SLOT_MASK, 1)
-    fabric.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, 1, JOB)
+    match = worker_match(port, (ADDRESS_NUMBER, udp_port), JOB, rank, (BASE << 1, SLOT_MASK))
+    fabric.switch.set_worker(match, bit=1 << rank, mask=(1 << world_size) - 1, epoch=1, group=JOB)
 
 
 def contributions(fabric: Fabric) -> int:

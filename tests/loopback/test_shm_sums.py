@@ -13,6 +13,7 @@ import pytest
 from shm_process import ShmProcess
 from soft_switch import wait_until
 from softswitch_harness import LOCALHOST, Worker
+from worker_entries import worker_match
 
 from switchml.dataplane.constants import Flag, Verdict
 from switchml.dataplane.softswitch._native import Switch
@@ -69,9 +70,8 @@ class Bench:
         everyone = (1 << len(self.endpoints)) - 1
         for rank, (port, udp_port) in enumerate(self.endpoints):
             self.switch.set_rank(JOB, rank, 0, LOCALHOST, udp_port)
-            self.switch.set_worker(
-                port, 0, LOCALHOST, udp_port, JOB, rank, 0, SLOT_MASK, 1, 1 << rank, everyone, 1, JOB
-            )
+            match = worker_match(port, (LOCALHOST, udp_port), JOB, rank, (0, SLOT_MASK))
+            self.switch.set_worker(match, bit=1 << rank, mask=everyone, epoch=1, group=JOB)
         self.switch.set_group(JOB, [(port, rank) for rank, (port, _) in enumerate(self.endpoints)])
 
     def completed(self) -> int:
@@ -223,8 +223,8 @@ def test_no_sum_is_written_to_memory_that_a_process_has_back(bench: Bench) -> No
     """Test values of a rank after the others have their result, because their entries lack this rank."""
     shm, _ = bench.ranks(3, 0)
     for rank in (0, 1):
-        key = (SHM, 0, LOCALHOST, shm[rank].connection, JOB, rank, 0, SLOT_MASK, 1)
-        bench.switch.set_worker(*key, 1 << rank, 0b011, 1, JOB)
+        match = worker_match(SHM, (LOCALHOST, shm[rank].connection), JOB, rank, (0, SLOT_MASK))
+        bench.switch.set_worker(match, bit=1 << rank, mask=0b011, epoch=1, group=JOB)
         shm[rank].contribute_nothing(3, 3)
     for rank in (0, 1):
         shm[rank].wait_completed(1)

@@ -27,6 +27,7 @@ from softswitch_frames import (
     udp,
     with_ip,
 )
+from worker_entries import slots_of, worker_match
 
 from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
 from switchml.dataplane.softswitch._native import Switch
@@ -72,7 +73,7 @@ def test_a_result_has_the_headers_of_the_design(fabric: FrameFabric) -> None:
     assert checksum(expected[0][14:34]) == 0
     assert fabric.drops() == {}
     assert fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED) == (2, 2 * len(frames[0]))
-    assert fabric.switch.worker_counter(*fabric.worker_key(JOB, 2, ranks[2])) == (1, len(frames[2]))
+    assert fabric.switch.worker_counter(fabric.worker_match(JOB, 2, ranks[2])) == (1, len(frames[2]))
 
 
 def test_a_resend_goes_to_who_asked(fabric: FrameFabric) -> None:
@@ -256,8 +257,9 @@ def test_ranks_at_udp_ports_and_at_frame_ports_share_a_job(fabric: FrameFabric) 
         worker.connect(("127.0.0.1", fabric.switch.add_udp_port(9, "127.0.0.1", 0)))
         port: int = worker.getsockname()[1]
         loopback = 0x7F000001
-        fabric.switch.delete_worker(*fabric.worker_key(JOB, 1, ranks[1]))
-        fabric.switch.set_worker(9, 0, loopback, port, JOB, 1, 0, 0xFFF8, 1, 2, 3, 1, JOB)
+        fabric.switch.delete_worker(fabric.worker_match(JOB, 1, ranks[1]))
+        match = worker_match(9, (loopback, port), JOB, 1, slots_of(0, 4))
+        fabric.switch.set_worker(match, bit=2, mask=3, epoch=1, group=JOB)
         fabric.switch.set_rank(JOB, 1, 0, loopback, port)
         fabric.switch.set_group(JOB, [(1, 0), (9, 1)])
         result = replace(contribution(0), kind=Kind.RESULT, exponent=101, check=3, values=(2, 4, 6, 8))

@@ -217,8 +217,9 @@ class Run:
         for job, size in JOBS.items():
             self.model.epoch[job] = EPOCHS[1]
             for rank in range(size):
-                key = self.fabric.worker_key(job, rank, self.sockets[job, rank], BASE[job], SLOTS)
-                self.fabric.switch.set_worker(*key, 1 << rank, (1 << size) - 1, EPOCHS[1], job)
+                match = self.fabric.worker_match(job, rank, self.sockets[job, rank], BASE[job], SLOTS)
+                mask = (1 << size) - 1
+                self.fabric.switch.set_worker(match, bit=1 << rank, mask=mask, epoch=EPOCHS[1], group=job)
 
     def compare(self) -> None:
         self.fabric.settle()

@@ -31,6 +31,7 @@ from softswitch_frames import (
     echo,
     ethernet,
 )
+from worker_entries import slots_of, worker_match
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
 from switchml.dataplane.softswitch._native import Switch
@@ -167,9 +168,8 @@ def test_kernel_sockets_aggregate(fabric: Fabric) -> None:
     for rank, (worker, host) in enumerate(zip(workers, fabric.hosts.values(), strict=True)):
         udp_port: int = worker.getsockname()[1]
         fabric.switch.set_rank(JOB, rank, host.mac, host.ip, udp_port)
-        fabric.switch.set_worker(
-            host.port, host.mac, host.ip, udp_port, JOB, rank, 0, 0xFFF8, 1, 1 << rank, (1 << len(workers)) - 1, 1, JOB
-        )
+        match = worker_match(host.port, (host.ip, udp_port), JOB, rank, slots_of(0, 4), eth_src=host.mac)
+        fabric.switch.set_worker(match, bit=1 << rank, mask=(1 << len(workers)) - 1, epoch=1, group=JOB)
     switch = (socket.inet_ntoa(SWITCH_IP.to_bytes(4, "big")), PROTOCOL_UDP_PORT)
     for slot in (0, 2, 4):
         for rank, worker in enumerate(workers):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
+from worker_entries import worker_match
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
 from switchml.dataplane.softswitch._native import Switch
@@ -43,8 +44,7 @@ def test_the_sum_goes_to_every_rank(fabric: Harness) -> None:
     assert fabric.drops() == {}
     frame = PROTOCOL_HEADER_BYTES + 16 + HEADERS
     assert fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED) == (2, 2 * frame)
-    key = fabric.worker_key(JOB, 2, workers[2])
-    assert fabric.switch.worker_counter(*key) == (1, frame)
+    assert fabric.switch.worker_counter(fabric.worker_match(JOB, 2, workers[2])) == (1, frame)
 
 
 def test_a_resend_goes_to_who_asked(fabric: Harness) -> None:
@@ -107,7 +107,7 @@ def test_a_new_epoch_needs_no_cleaning(fabric: Harness) -> None:
     workers[0].send(contribution(0, phase=8))
     fabric.settle()
     for rank, worker in enumerate(workers):
-        fabric.switch.set_worker(*fabric.worker_key(JOB, rank, worker), 1 << rank, 3, 2, JOB)
+        fabric.switch.set_worker(fabric.worker_match(JOB, rank, worker), bit=1 << rank, mask=3, epoch=2, group=JOB)
     for rank, worker in enumerate(workers):
         worker.send(replace(contribution(rank), epoch=2))
     assert workers[0].receive().values == (2, 4, 6, 8)
@@ -164,7 +164,7 @@ def test_a_deleted_entry_admits_nothing_more(fabric: Harness) -> None:
     worker = fabric.add_job(JOB, 1)[0]
     worker.send(contribution(0))
     worker.receive()
-    fabric.switch.delete_worker(*fabric.worker_key(JOB, 0, worker))
+    fabric.switch.delete_worker(fabric.worker_match(JOB, 0, worker))
     worker.send(contribution(0))
     fabric.settle()
     assert fabric.drops() == {DropReason.UNKNOWN_WORKER: 1}
@@ -172,7 +172,8 @@ def test_a_deleted_entry_admits_nothing_more(fabric: Harness) -> None:
 
 def test_an_entry_wider_than_the_registers_admits_nothing_beyond_them(fabric: Harness) -> None:
     worker = fabric.add_job(JOB, 1)[0]
-    fabric.switch.set_worker(1, 0, LOCALHOST, worker.udp_port, JOB, 0, 0, 0, 2, 1, 1, 1, JOB)
+    all_slots = worker_match(1, (LOCALHOST, worker.udp_port), JOB, 0, (0, 0), priority=2)
+    fabric.switch.set_worker(all_slots, bit=1, mask=1, epoch=1, group=JOB)
     fabric.switch.set_job(JOB, 0, 0)
     worker.send(contribution(0, slot=16))
     fabric.settle()
@@ -181,7 +182,8 @@ def test_an_entry_wider_than_the_registers_admits_nothing_beyond_them(fabric: Ha
 
 def test_the_highest_priority_admits(fabric: Harness) -> None:
     worker = fabric.add_job(JOB, 1)[0]
-    fabric.switch.set_worker(1, 0, LOCALHOST, worker.udp_port, JOB, 0, 2, 0xFFFE, 9, 1, 1, 3, JOB)
+    narrow = worker_match(1, (LOCALHOST, worker.udp_port), JOB, 0, (2, 0xFFFE), priority=9)
+    fabric.switch.set_worker(narrow, bit=1, mask=1, epoch=3, group=JOB)
     worker.send(contribution(0, slot=2))  # the narrow entry, whose epoch is 3
     worker.send(contribution(0, slot=0))
     fabric.settle()

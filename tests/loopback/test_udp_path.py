@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from collective_harness import running_fabric
+from rank_assignments import rank_assignment
 from veth_wires import in_namespace, ip, veth_wires, why_not
 
 from switchml import Communicator
@@ -27,7 +28,9 @@ def refusal(values: int) -> str:
         engine = Engine()
         engine.start()
         try:
-            handle = engine.open_rank("10.9.0.1", "10.9.0.100", 48864, 1, 0, 1, 2, 0, 4, values)
+            switch = {"switch_address": "10.9.0.100", "switch_udp_port": 48864}
+            assignment = rank_assignment(1, 0, 2, slots=4, values=values, address="10.9.0.1", **switch)
+            handle = engine.open_rank(assignment)
             engine.close_rank(handle)
         except ValueError as error:
             return str(error)

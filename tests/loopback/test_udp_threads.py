@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from collective_harness import PORT, Fabric, running_fabric
+from rank_assignments import rank_assignment
+from worker_entries import worker_match
 
 import switchml
 from switchml.dataplane.constants import Verdict
@@ -98,7 +100,7 @@ def test_one_copy_for_agents_of_a_multicast_group(tmp_path: Path, threads: int, 
 def test_a_group_that_cannot_be_joined_is_refused() -> None:
     engine = Engine()
     with pytest.raises(OSError, match="cannot join the multicast group"):
-        engine.open_rank("127.0.0.1", "127.0.0.1", 1, 1, 0, 1, 1, 0, 64, 64, multicast_address="10.0.0.1")
+        engine.open_rank(rank_assignment(1, 0, 1, slots=64, values=64, multicast_address="10.0.0.1"))
 
 
 def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:
@@ -112,7 +114,8 @@ def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:
     switch.set_group(1, [(1, 0)])
     switch.set_job(1, 0, 0)
     switch.set_rank(1, 0, 0, address, peer.getsockname()[1])
-    switch.set_worker(1, 0, address, peer.getsockname()[1], 1, 0, 0, 0, 1, 1, 1, 1, 1)
+    match = worker_match(1, (address, peer.getsockname()[1]), 1, 0, (0, 0))
+    switch.set_worker(match, bit=1, mask=1, epoch=1, group=1)
     switch.start()
     return switch, peer, ("127.0.0.1", port)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rank_assignments import rank_assignment
 
 from switchml import _native
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
@@ -27,7 +28,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.mark.parametrize("world_size", [64, 65, 1024, PROTOCOL_MAX_WORLD])
 def test_a_rank_knows_the_size_of_its_world(engine: Engine, world_size: int) -> None:
-    handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 63, 1, world_size, 0, SLOTS, VALUES)
+    handle = engine.open_rank(rank_assignment(1, 63, world_size, slots=SLOTS, values=VALUES))
     descriptors = engine.open_channel(handle)
     try:
         native = _native.Communicator(bytes(16), *descriptors)
@@ -45,12 +46,12 @@ def test_a_rank_knows_the_size_of_its_world(engine: Engine, world_size: int) -> 
         (0, PROTOCOL_MAX_WORLD + 1, r"1\.\.4096"),
         (65, 65, "below world_size"),
         (64, 65, r"senders 0\.\.63"),
-        (1 << 16, 65, "rank = 65536 is out of range"),
+        (1 << 16, 65, "rank is 65536; it must be 0 to 65535"),
     ],
 )
 def test_ranks_that_packets_cannot_name(engine: Engine, rank: int, world_size: int, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, rank, 1, world_size, 0, SLOTS, VALUES)
+        engine.open_rank(rank_assignment(1, rank, world_size, slots=SLOTS, values=VALUES))
 
 
 def test_a_large_job_does_not_share_memory_with_its_switch(tmp_path: Path, engine: Engine) -> None:
@@ -59,6 +60,6 @@ def test_a_large_job_does_not_share_memory_with_its_switch(tmp_path: Path, engin
     switch.start()
     try:
         with pytest.raises(ValueError, match="more than 64 ranks cannot share memory with one switch"):
-            engine.open_shm_rank(path, "127.0.0.1", 1, 0, 1, 65, 0, SLOTS, VALUES)
+            engine.open_shm_rank(path, rank_assignment(1, 0, 65, slots=SLOTS, values=VALUES))
     finally:
         switch.stop()

@@ -1,15 +1,27 @@
 """The native switch's control operations, without packets."""
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal
 
 import pytest
 
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.constants import Kind
+from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 
-Key: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
-
-WORKER: Key = (1, 0, 0x7F000001, 4000, 7, 0, 16, 0xFFF0, 1)
-ADMIT = (1, 3, 9, 7)
+KEY = {
+    "port": 1,
+    "eth_src": 0,
+    "ipv4_src": 0x7F000001,
+    "udp_src": 4000,
+    "job": 7,
+    "worker": 0,
+    "slot_value": 16,
+    "slot_mask": 0xFFF0,
+    "priority": 1,
+    "kind": int(Kind.CONTRIBUTION),
+    "secret": 0,
+}
+WORKER = WorkerMatch(**KEY)
+ADMIT = {"bit": 1, "mask": 3, "epoch": 9, "group": 7}
 
 
 @pytest.fixture
@@ -57,35 +69,35 @@ def test_unknown_registers(switch: Switch, name: str) -> None:
 
 
 def test_worker_entry_keeps_its_counter_when_modified(switch: Switch) -> None:
-    switch.set_worker(*WORKER, *ADMIT)
-    assert switch.worker_counter(*WORKER) == (0, 0)
-    switch.write_worker_counter(*WORKER, 5, 600)
-    switch.set_worker(*WORKER, 1, 3, 10, 7)
-    assert switch.worker_counter(*WORKER) == (5, 600)
-    switch.delete_worker(*WORKER)
-    switch.set_worker(*WORKER, *ADMIT)
-    assert switch.worker_counter(*WORKER) == (0, 0)
+    switch.set_worker(WORKER, **ADMIT)
+    assert switch.worker_counter(WORKER) == (0, 0)
+    switch.write_worker_counter(WORKER, 5, 600)
+    switch.set_worker(WORKER, bit=1, mask=3, epoch=10, group=7)
+    assert switch.worker_counter(WORKER) == (5, 600)
+    switch.delete_worker(WORKER)
+    switch.set_worker(WORKER, **ADMIT)
+    assert switch.worker_counter(WORKER) == (0, 0)
 
 
-@pytest.mark.parametrize("position", range(len(WORKER)))
-def test_worker_entries_differ_by_every_key(switch: Switch, position: int) -> None:
-    switch.set_worker(*WORKER, *ADMIT)
-    changed = {6: 32, 7: 0xFFFE}.get(position, WORKER[position] + 1)
-    other = cast("Key", (*WORKER[:position], changed, *WORKER[position + 1 :]))
+@pytest.mark.parametrize("name", KEY)
+def test_worker_entries_differ_by_every_key(switch: Switch, name: str) -> None:
+    switch.set_worker(WORKER, **ADMIT)
+    changed = {"slot_value": 32, "slot_mask": 0xFFFE}.get(name, KEY[name] + 1)
+    other = WorkerMatch(**{**KEY, name: changed})
     with pytest.raises(KeyError, match="worker_table"):
-        switch.worker_counter(*other)
-    switch.set_worker(*other, *ADMIT)
-    switch.write_worker_counter(*other, 1, 2)
-    assert switch.worker_counter(*WORKER) == (0, 0)
-    switch.delete_worker(*other)
-    switch.delete_worker(*WORKER)
+        switch.worker_counter(other)
+    switch.set_worker(other, **ADMIT)
+    switch.write_worker_counter(other, 1, 2)
+    assert switch.worker_counter(WORKER) == (0, 0)
+    switch.delete_worker(other)
+    switch.delete_worker(WORKER)
     with pytest.raises(KeyError, match="worker 0"):
-        switch.delete_worker(*WORKER)
+        switch.delete_worker(WORKER)
 
 
 def test_worker_slot_value_must_lie_in_its_mask(switch: Switch) -> None:
     with pytest.raises(ValueError, match="outside its mask"):
-        switch.set_worker(1, 0, 0, 0, 7, 0, 17, 0xFFF0, 1, *ADMIT)
+        switch.set_worker(WorkerMatch(**{**KEY, "slot_value": 17}), **ADMIT)
 
 
 def test_deleting_what_is_not_there(switch: Switch) -> None:
@@ -154,7 +166,9 @@ def test_numbers_that_do_not_fit_name_themselves(switch: Switch) -> None:
     with pytest.raises(ValueError, match="job is -1"):
         switch.set_job(-1, 0, 0)
     with pytest.raises(ValueError, match="mask is 18446744073709551616"):
-        switch.set_worker(*WORKER, 1, 1 << 64, 1, 1)
+        switch.set_worker(WORKER, bit=1, mask=1 << 64, epoch=1, group=1)
+    with pytest.raises(ValueError, match="eth_src is 281474976710656; it must be 0 to 281474976710655"):
+        WorkerMatch(**{**KEY, "eth_src": 1 << 48})
     with pytest.raises(ValueError, match="port is 512"):
         switch.set_group(1, [(512, 0)])
     with pytest.raises(ValueError, match="eth_dst"):
@@ -163,6 +177,17 @@ def test_numbers_that_do_not_fit_name_themselves(switch: Switch) -> None:
         switch.read_drop_counter(32)
     with pytest.raises(ValueError, match="job_counter index is 16384"):
         switch.write_job_counter(16384, 0, 0)
+
+
+def test_a_key_is_made_with_its_keywords_only() -> None:
+    with pytest.raises(TypeError, match="there is no keyword colour"):
+        WorkerMatch(**KEY, colour=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="job is missing"):
+        WorkerMatch(**{name: value for name, value in KEY.items() if name != "job"})
+    with pytest.raises(TypeError, match="job is not an int: '7'"):
+        WorkerMatch(**{**KEY, "job": "7"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="incompatible"):
+        WorkerMatch(*KEY.values())  # type: ignore[misc]
 
 
 def test_counters_are_read_and_written(switch: Switch) -> None:
@@ -174,7 +199,7 @@ def test_counters_are_read_and_written(switch: Switch) -> None:
 
 
 def test_reset_begins_a_new_pipeline(switch: Switch) -> None:
-    switch.set_worker(*WORKER, *ADMIT)
+    switch.set_worker(WORKER, **ADMIT)
     switch.set_job(7, 16, 0xFFF0)
     switch.write_drop_counter(1, 1, 1)
     switch.write_register("lane_3", 31, 1)
@@ -182,7 +207,7 @@ def test_reset_begins_a_new_pipeline(switch: Switch) -> None:
     switch.set_loss(1, "egress", 1)
     switch.reset(slots=32, values=8)
     with pytest.raises(KeyError):
-        switch.worker_counter(*WORKER)
+        switch.worker_counter(WORKER)
     with pytest.raises(KeyError):
         switch.delete_job(7)
     with pytest.raises(KeyError):

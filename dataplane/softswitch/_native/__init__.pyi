@@ -31,6 +31,27 @@ class PortCounters(TypedDict):
 
 UDP_PORT_BUFFER_BYTES: int = 33554432
 
+class WorkerMatch:
+    """
+    The key of an entry of worker_table. Raises ValueError for a number that is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int,
+        eth_src: int,
+        ipv4_src: int,
+        udp_src: int,
+        job: int,
+        worker: int,
+        slot_value: int,
+        slot_mask: int,
+        priority: int,
+        kind: int,
+        secret: int = 0,
+    ) -> None: ...
+
 class Switch:
     """
     A switch with `slots` pool indexes and `values` 32-bit values per packet.
@@ -91,64 +112,18 @@ class Switch:
         """Return the counters and settings of a port."""
 
     def set_worker(
-        self,
-        port: int,
-        eth_src: int,
-        ipv4_src: int,
-        udp_src: int,
-        job: int,
-        worker: int,
-        slot_value: int,
-        slot_mask: int,
-        priority: int,
-        bit: int,
-        mask: int,
-        epoch: int,
-        group: int,
-        secret: int = 0,
-        kind: int = 1,
-        has_parent: bool = False,
+        self, match: WorkerMatch, *, bit: int, mask: int, epoch: int, group: int, has_parent: bool = False
     ) -> None:
         """
         Add an entry to worker_table, or give the one with this key a new action and keep its counter. The action is `admit_below` if the job has a parent, else `admit`.
         """
 
-    def set_parent(
-        self,
-        port: int,
-        eth_src: int,
-        ipv4_src: int,
-        udp_src: int,
-        job: int,
-        worker: int,
-        slot_value: int,
-        slot_mask: int,
-        priority: int,
-        mask: int,
-        epoch: int,
-        group: int,
-        completed_here: bool,
-        secret: int = 0,
-        kind: int = 2,
-    ) -> None:
+    def set_parent(self, match: WorkerMatch, *, mask: int, epoch: int, group: int, completed_here: bool) -> None:
         """
         Add an entry with the action `admit_parent` to worker_table, as set_worker() does.
         """
 
-    def delete_worker(
-        self,
-        port: int,
-        eth_src: int,
-        ipv4_src: int,
-        udp_src: int,
-        job: int,
-        worker: int,
-        slot_value: int,
-        slot_mask: int,
-        priority: int,
-        secret: int = 0,
-        kind: int = 1,
-    ) -> None:
+    def delete_worker(self, match: WorkerMatch) -> None:
         """Delete an entry of worker_table."""
 
     def set_job(self, job: int, slot_value: int, slot_mask: int) -> None:
@@ -197,38 +172,10 @@ class Switch:
     def delete_loss(self, port: int, direction: Literal["ingress", "egress"]) -> None:
         """Delete an entry of loss_ingress_table or loss_egress_table."""
 
-    def worker_counter(
-        self,
-        port: int,
-        eth_src: int,
-        ipv4_src: int,
-        udp_src: int,
-        job: int,
-        worker: int,
-        slot_value: int,
-        slot_mask: int,
-        priority: int,
-        secret: int = 0,
-        kind: int = 1,
-    ) -> tuple[int, int]:
+    def worker_counter(self, match: WorkerMatch) -> tuple[int, int]:
         """Return (packets, bytes) of an entry of worker_table."""
 
-    def write_worker_counter(
-        self,
-        port: int,
-        eth_src: int,
-        ipv4_src: int,
-        udp_src: int,
-        job: int,
-        worker: int,
-        slot_value: int,
-        slot_mask: int,
-        priority: int,
-        packets: int,
-        byte_count: int,
-        secret: int = 0,
-        kind: int = 1,
-    ) -> None:
+    def write_worker_counter(self, match: WorkerMatch, packets: int, byte_count: int) -> None:
         """Set the counter of an entry of worker_table."""
 
     def read_drop_counter(self, index: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@
 
 #include "host_agent/native/engine.h"
 #include "host_agent/native/shared_memory_rank.h"
+#include "native/bindings/by_name.h"
 #include "native/bindings/device_capsule.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
@@ -22,6 +23,7 @@
 
 namespace groups = switchml::counters;
 namespace nb = nanobind;
+using switchml::agent::Aggregator;
 using switchml::agent::Engine;
 using switchml::agent::PacketPath;
 using switchml::agent::Rank;
@@ -29,75 +31,59 @@ using switchml::agent::RankAssignment;
 using switchml::agent::RankProfile;
 using switchml::agent::RankStatus;
 using switchml::bindings::counters;
+using switchml::bindings::define_by_name;
 using switchml::bindings::field;
+using switchml::bindings::optional;
 using switchml::bindings::record;
+using switchml::bindings::required;
 using switchml::channel::CallTimes;
+
+// A list of (address, UDP port).
+template <>
+struct switchml::bindings::Converter<std::vector<Aggregator>> {
+  static const char* type() { return "collections.abc.Sequence[tuple[str, int]]"; }
+  static std::vector<Aggregator> convert(const char*, nb::handle given, uint64_t) {
+    std::vector<Aggregator> aggregators;
+    for (const nb::handle one : given) {
+      const auto [address, udp_port] = nb::cast<std::pair<std::string, nb::int_>>(one);
+      aggregators.push_back({address, number<uint16_t>(udp_port, "udp_port of an aggregator")});
+    }
+    return aggregators;
+  }
+};
 
 namespace {
 
-template <typename Integer>
-Integer narrow(uint64_t value, const char* name) {
-  if (value > std::numeric_limits<Integer>::max()) {
-    throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + " is out of range");
-  }
-  return static_cast<Integer>(value);
-}
-
-constexpr uint64_t kOnlyWords = uint64_t{1} << static_cast<unsigned>(switchml::wire::Format::int32);
-
-RankAssignment assignment_of(const std::string& address, const std::string& switch_address, uint64_t switch_udp_port,
-                             uint64_t job, uint64_t rank, uint64_t worker, uint64_t epoch, uint64_t world_size,
-                             uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
-                             bool owned_results, uint64_t formats) {
-  return {address,
-          switch_address,
-          narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
-          narrow<uint16_t>(job, "job"),
-          narrow<uint16_t>(rank, "rank"),
-          narrow<uint8_t>(worker, "worker"),
-          narrow<uint16_t>(epoch, "epoch"),
-          narrow<uint32_t>(world_size, "world_size"),
-          narrow<uint16_t>(slot_base, "slot_base"),
-          narrow<uint32_t>(slots, "slots"),
-          narrow<uint32_t>(values, "values"),
-          "",
-          narrow<uint32_t>(secret, "secret"),
-          optional_values,
-          owned_results,
-          narrow<uint32_t>(formats, "formats")};
-}
-
-uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
-                   uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
-                   uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret, bool optional_values,
-                   bool owned_results, uint64_t formats, const std::string& multicast_address,
-                   const std::optional<uint64_t>& worker, uint64_t priority, uint64_t tenant,
-                   const std::vector<std::pair<std::string, uint64_t>>& aggregators, uint64_t dscp) {
-  RankAssignment assignment =
-      assignment_of(address, switch_address, switch_udp_port, job, rank, worker.value_or(rank), epoch, world_size,
-                    slot_base, slots, values, secret, optional_values, owned_results, formats);
-  assignment.multicast_address = multicast_address;
-  assignment.priority = narrow<uint8_t>(priority, "priority");
-  assignment.tenant = tenant;
-  assignment.dscp = narrow<uint8_t>(dscp, "dscp");
-  for (const auto& [aggregator, udp_port] : aggregators) {
-    assignment.aggregators.push_back({aggregator, narrow<uint16_t>(udp_port, "udp_port of an aggregator")});
-  }
-  const nb::gil_scoped_release release;
-  return engine.open_rank(assignment);
-}
-
-uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
-                       uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values,
-                       uint64_t secret, bool optional_values, bool owned_results, uint64_t formats,
-                       const std::optional<uint64_t>& worker, uint64_t workers, uint64_t priority, uint64_t tenant) {
-  RankAssignment assignment = assignment_of(address, "", 0, job, rank, worker.value_or(rank), epoch, world_size,
-                                            slot_base, slots, values, secret, optional_values, owned_results, formats);
-  assignment.workers = narrow<uint32_t>(workers, "workers");
-  assignment.priority = narrow<uint8_t>(priority, "priority");
-  assignment.tenant = tenant;
-  const nb::gil_scoped_release release;
-  return engine.open_shm_rank(path, assignment);
+void define_assignment(nb::module_& module) {
+  define_by_name<RankAssignment>(
+      module, "RankAssignment",
+      "One rank of a job in one epoch.\n\n"
+      "`address`: of this host's data interface.\n"
+      "`worker`: the rank's number in packets, which is the rank unless the job is on several switches.\n"
+      "`workers`: above that of all ranks of the job here, or 0 for the world size.\n"
+      "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
+      "`owned_results`: they send values that only one rank reads to this rank alone.\n"
+      "`formats`: they take contributions in format f if its bit f is set.\n"
+      "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
+      "`tenant`: a number for the owner of the job.\n\n"
+      "The others are for ranks whose packets travel over UDP.\n"
+      "`aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number "
+      "s\nmodulo their count; none: all slots are at `switch_address`.\n"
+      "`dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.\n\n"
+      "Raises ValueError for a number that is out of range.",
+      required("address", &RankAssignment::address), required("job", &RankAssignment::job),
+      required("rank", &RankAssignment::rank), required("worker", &RankAssignment::worker),
+      required("epoch", &RankAssignment::epoch), required("world_size", &RankAssignment::world_size),
+      required("slot_base", &RankAssignment::slot_base), required("slots", &RankAssignment::slots),
+      required("values", &RankAssignment::values), optional("secret", &RankAssignment::secret, "0"),
+      optional("optional_values", &RankAssignment::optional_values, "False"),
+      optional("owned_results", &RankAssignment::owned_results, "False"),
+      optional("formats", &RankAssignment::formats, "2"), optional("workers", &RankAssignment::workers, "0"),
+      optional("priority", &RankAssignment::priority, "0"), optional("tenant", &RankAssignment::tenant, "0"),
+      optional("switch_address", &RankAssignment::switch_address, "''"),
+      optional("switch_udp_port", &RankAssignment::switch_udp_port, "0"),
+      optional("multicast_address", &RankAssignment::multicast_address, "''"),
+      optional("aggregators", &RankAssignment::aggregators, "()"), optional("dscp", &RankAssignment::dscp, "0"));
 }
 
 void make_engine(Engine* self, unsigned threads, const nb::typed<nb::sequence, nb::object>& queues,
@@ -208,6 +194,7 @@ NB_MODULE(_engine, module) {
   kLinkCounters.describe(module);
   kCallTimes.describe(module);
   kRankProfile.describe(module);
+  define_assignment(module);
   module.def(
       "shm_port_at",
       [](const std::string& path) {
@@ -243,30 +230,10 @@ NB_MODULE(_engine, module) {
            "Return the counters of the device. Raises ValueError without one.")
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
-      .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
-           nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
-           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("optional_values") = false,
-           nb::arg("owned_results") = false, nb::arg("formats") = kOnlyWords, nb::arg("multicast_address") = "",
-           nb::arg("worker") = nb::none(), nb::arg("priority") = 0, nb::arg("tenant") = 0,
-           nb::arg("aggregators") = std::vector<std::pair<std::string, uint64_t>>(), nb::arg("dscp") = 0,
-           "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.\n\n"
-           "`worker`: its number in packets, which is the rank unless the job is on several switches.\n"
-           "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
-           "`owned_results`: they send values that only one rank reads to this rank alone.\n"
-           "`formats`: they take contributions in format f if its bit f is set.\n"
-           "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
-           "`tenant`: a number for the owner of the job.\n"
-           "`aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at "
-           "number s\nmodulo their count; none: all slots are at `switch_address`.\n"
-           "`dscp`: 0..63, of the IPv4 header of the rank's packets; that of the job's first rank here counts.")
-      .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
-           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
-           nb::arg("secret") = 0, nb::arg("optional_values") = false, nb::arg("owned_results") = false,
-           nb::arg("formats") = kOnlyWords, nb::arg("worker") = nb::none(), nb::arg("workers") = 0,
-           nb::arg("priority") = 0, nb::arg("tenant") = 0,
+      .def("open_rank", &Engine::open_rank, nb::arg("assignment"), free,
+           "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.")
+      .def("open_shm_rank", &Engine::open_shm_rank, nb::arg("path"), nb::arg("assignment"), free,
            "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
-           "`worker`: as for open_rank; `workers`: above that of all ranks of the job here, or 0 for the world size.\n"
-           "`priority` and `tenant`: as for open_rank, among the ranks that share memory with the switch.\n\n"
            "Raises OSError if no switch answers there, and ValueError if it refuses.")
       .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
            "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "

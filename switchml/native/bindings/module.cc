@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/bindings/by_name.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 #include "native/channel/thread_states.h"
@@ -30,8 +31,11 @@
 
 namespace nb = nanobind;
 using switchml::bindings::counters;
+using switchml::bindings::define_by_name;
+using switchml::bindings::optional;
 using switchml::bindings::record;
-using switchml::client::Arrays;
+using switchml::bindings::required;
+using switchml::client::CallDescription;
 using switchml::client::CallKind;
 using switchml::client::CallStatus;
 using switchml::client::Communicator;
@@ -40,6 +44,59 @@ using switchml::client::Form;
 using switchml::client::Lockstep;
 using switchml::client::SipKey;
 using switchml::wire::Format;
+
+namespace switchml::bindings {
+
+template <class Byte>
+struct Converter<Byte*> {
+  static const char* type() { return "int"; }
+  static Byte* convert(const char* name, nb::handle given, uint64_t) {
+    const auto address = Converter<uint64_t>::convert(name, given, 0);
+    return reinterpret_cast<Byte*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
+  }
+};
+
+template <>
+struct Converter<CallKind> {
+  static const char* type() { return "int"; }
+  static CallKind convert(const char* name, nb::handle given, uint64_t) {
+    const auto kind = Converter<uint32_t>::convert(name, given, 0);
+    if (kind < static_cast<uint32_t>(CallKind::float32_sum) || kind > static_cast<uint32_t>(client::kLastCallKind)) {
+      throw std::invalid_argument("no kind of call has number " + std::to_string(kind));
+    }
+    return static_cast<CallKind>(kind);
+  }
+};
+
+template <>
+struct Converter<Division> {
+  static const char* type() { return "int"; }
+  static Division convert(const char* name, nb::handle given, uint64_t) {
+    return static_cast<Division>(Converter<uint8_t>::convert(name, given, static_cast<uint64_t>(Division::gather)));
+  }
+};
+
+template <>
+struct Converter<Form> {
+  static const char* type() { return "int"; }
+  static Form convert(const char* name, nb::handle given, uint64_t) {
+    return static_cast<Form>(Converter<uint8_t>::convert(name, given, static_cast<uint64_t>(Form::automatic)));
+  }
+};
+
+template <>
+struct Converter<Format> {
+  static const char* type() { return "int"; }
+  static Format convert(const char* name, nb::handle given, uint64_t) {
+    const auto format = Converter<uint32_t>::convert(name, given, 0);
+    if (!wire::is_known(format)) {
+      throw std::invalid_argument("no values of a call have format " + std::to_string(format));
+    }
+    return static_cast<Format>(format);
+  }
+};
+
+}  // namespace switchml::bindings
 
 namespace {
 
@@ -84,57 +141,45 @@ class OwnedByProcess {
   Communicator* communicator_;
 };
 
-CallKind checked_kind(uint32_t kind) {
-  if (kind < static_cast<uint32_t>(CallKind::float32_sum) ||
-      kind > static_cast<uint32_t>(switchml::client::kLastCallKind)) {
-    throw std::invalid_argument("no kind of call has number " + std::to_string(kind));
-  }
-  return static_cast<CallKind>(kind);
+void define_call(nb::module_& module) {
+  // The members of the structs inside it.
+  const auto input = [](CallDescription& call) -> auto& { return call.arrays.input; };
+  const auto output = [](CallDescription& call) -> auto& { return call.arrays.output; };
+  const auto size = [](CallDescription& call) -> auto& { return call.arrays.elements; };
+  const auto division = [](CallDescription& call) -> auto& { return call.arrays.division; };
+  const auto lane_bits = [](CallDescription& call) -> auto& { return call.lanes.bits; };
+  const auto stochastic = [](CallDescription& call) -> auto& { return call.lanes.stochastic; };
+  const auto seed = [](CallDescription& call) -> auto& { return call.lanes.seed; };
+  const auto sequence = [](CallDescription& call) -> auto& { return call.lanes.sequence; };
+  const auto format = [](CallDescription& call) -> auto& { return call.lanes.format; };
+  define_by_name<CallDescription>(
+      module, "CallDescription",
+      "A call over `size` elements (bytes for KIND_BYTES). `input` and `output` are addresses.\n\n"
+      "With DIVISION_WHOLE both arrays have all elements. With DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) "
+      "the\n"
+      "elements are one part of equal length for each rank, and the output or the input has only the part of this "
+      "rank.\nA rank that does not `contribute` to a call of bytes adds nothing to them. All ranks must have the same\n"
+      "`call_hash`. The sums of integers must fit lanes of `lane_bits` bits. A sum with FORM_SPARSE has the same "
+      "result,\nand sends only the blocks that have values, if the pipeline can do that; with FORM_AUTOMATIC it does "
+      "so "
+      "where\nearlier calls suggest it. `format` is that of floating-point numbers in packets. `sequence` is the "
+      "number "
+      "of the\ncall in its job, for `Lockstep`: a communicator counts its calls itself.\n\n"
+      "Raises ValueError for a number that is out of range.",
+      required("kind", &CallDescription::kind), required("input", input), required("output", output),
+      required("size", size), required("division", division), required("call_hash", &CallDescription::call_hash),
+      optional("contributes", &CallDescription::contributes, "True"), optional("lane_bits", lane_bits, "32"),
+      optional("stochastic", stochastic, "False"), optional("seed", seed, "0"), optional("sequence", sequence, "0"),
+      optional("form", &CallDescription::form, "0"), optional("format", format, "1"));
 }
 
-Division checked_division(uint32_t division) {
-  if (division > static_cast<uint32_t>(Division::gather)) {
-    throw std::invalid_argument("no division of a call has number " + std::to_string(division));
-  }
-  return static_cast<Division>(division);
-}
-
-Form checked_form(uint32_t form) {
-  if (form > static_cast<uint32_t>(Form::automatic)) {
-    throw std::invalid_argument("no form of a call has number " + std::to_string(form));
-  }
-  return static_cast<Form>(form);
-}
-
-Format checked_format(uint32_t format) {
-  if (!switchml::wire::is_known(format)) {
-    throw std::invalid_argument("no values of a call have format " + std::to_string(format));
-  }
-  return static_cast<Format>(format);
-}
-
-Arrays arrays_at(uint64_t input, uint64_t output, uint64_t size, uint32_t division) {
-  Arrays arrays;
-  arrays.input = reinterpret_cast<const uint8_t*>(input);  // NOLINT(performance-no-int-to-ptr): it comes from Python
-  arrays.output = reinterpret_cast<uint8_t*>(output);      // NOLINT(performance-no-int-to-ptr)
-  arrays.elements = size;
-  arrays.division = checked_division(division);
-  return arrays;
-}
-
-uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
-                uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
-                uint64_t seed, uint32_t form, uint32_t format, bool awaited) {
-  const CallKind of = checked_kind(kind);
-  const Arrays arrays = arrays_at(input, output, size, division);
-  const Form in = checked_form(form);
-  const Format as = checked_format(format);
+uint64_t submit(const OwnedByProcess& communicator, const CallDescription& call, bool awaited) {
   const nb::gil_scoped_release release;
-  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0, as}, in, awaited);
+  return communicator->submit(call, awaited);
 }
 
-bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
-  const CallKind of = checked_kind(kind);
+bool all_within(const nb::int_& kind, uint64_t address, uint64_t elements, int32_t bound) {
+  const auto of = switchml::bindings::Converter<CallKind>::convert("kind", kind, 0);
   if (address % switchml::client::element_bytes(of) != 0 || (elements > 0 && address == 0)) {
     throw std::invalid_argument("no array has such memory");
   }
@@ -165,16 +210,10 @@ uint64_t address_of(nb::handle array) {
   return reinterpret_cast<uint64_t>(interface->data);
 }
 
-void make_lockstep(Lockstep* place, uint32_t kind, uint64_t input, uint64_t output, uint64_t size, uint32_t division,
-                   uint32_t lane_bits, bool stochastic, uint64_t seed, uint64_t sequence, uint32_t form,
-                   uint32_t format, uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
-  const CallKind of = checked_kind(kind);
-  const Arrays arrays = arrays_at(input, output, size, division);
-  const Form in = checked_form(form);
-  const Format as = checked_format(format);
+void make_lockstep(Lockstep* place, const CallDescription& call, uint32_t rank, uint32_t world_size, uint32_t values,
+                   bool optional_values) {
   const nb::gil_scoped_release release;
-  new (place) Lockstep(of, arrays, {lane_bits, stochastic, seed, sequence, as}, in,
-                       {rank, world_size, values, optional_values});
+  new (place) Lockstep(call, {rank, world_size, values, optional_values});
 }
 
 template <typename Element>
@@ -297,6 +336,7 @@ NB_MODULE(_native, module) {
              "Return the address of the first element of a numpy array.");
 
   kSpent.describe(module);
+  define_call(module);
 
   nb::class_<Communicator::Outcome>(module, "Outcome", "The outcome of a call that has ended.")
       .def_prop_ro(
@@ -333,12 +373,9 @@ NB_MODULE(_native, module) {
       "A sum that goes another way than through a switch, with the bits that a job's switch would give.\n\n"
       "It has rounds until it has `ended`. In a round every rank calls `contribute`, replaces the exponents by the\n"
       "largest of all ranks and the words by their sums modulo 2^32, and calls `take`.")
-      .def("__init__", &make_lockstep, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
-           nb::arg("division"), nb::arg("lane_bits"), nb::arg("stochastic"), nb::arg("seed"), nb::arg("sequence"),
-           nb::arg("form"), nb::arg("format"), nb::arg("rank"), nb::arg("world_size"), nb::arg("values"),
-           nb::arg("optional_values"),
-           "Begin the call with the number `sequence`; the first arguments are those of `Communicator.submit`.\n\n"
-           "The last ones are those of the job. Raises ValueError for arguments that cannot be.")
+      .def("__init__", &make_lockstep, nb::arg("call"), nb::kw_only(), nb::arg("rank"), nb::arg("world_size"),
+           nb::arg("values"), nb::arg("optional_values"),
+           "Begin the call in a job with these properties. Raises ValueError for arguments that cannot be.")
       .def_prop_ro("ended", &Lockstep::has_ended)
       .def("contribute", &contribute,
            "Return this rank's exponents and words of the next round, which may be empty. The round that follows\n"
@@ -359,20 +396,10 @@ NB_MODULE(_native, module) {
           nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
           "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` "
           "is\nthe memory of the job's results where the switch shares the rank's.")
-      .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
-           nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
-           nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
-           nb::arg("format") = static_cast<uint32_t>(Format::int32), nb::arg("awaited") = false,
-           "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
-           "it.\n\n`input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With\n"
-           "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
-           "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
-           "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
-           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. `format` is "
-           "that of\nfloating-point numbers in packets. `awaited` tells that this thread calls `wait` next: a short "
-           "call "
-           "may begin only there.\nRaises ValueError for "
-           "memory that no array can have, for parts of unequal length, and after `abandon`.")
+      .def("submit", &submit, nb::arg("call"), nb::arg("awaited") = false,
+           "Start a call and return its ticket: the number of calls before it.\n\n"
+           "`awaited` tells that this thread calls `wait` next: a short call may begin only there. Raises ValueError "
+           "for\nmemory that no array can have, for parts of unequal length, and after `abandon`.")
       .def_prop_ro(
           "submitted", [](const OwnedByProcess& c) { return c->submitted(); }, "The number of calls so far.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),

@@ -38,6 +38,17 @@ void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind);
 // same bits as a dense one; its codec is that of a sparse call without a sample.
 enum class Form : uint8_t { dense, sparse, automatic };
 
+// A call as its rank describes it; `call_hash` is of what all ranks must have described alike. A rank that does not
+// `contributes` to a call of bytes adds nothing to them.
+struct CallDescription {
+  CallKind kind = CallKind::barrier;
+  Arrays arrays;
+  Lanes lanes;
+  Form form = Form::dense;
+  bool contributes = true;
+  uint32_t call_hash = 0;
+};
+
 // Returns the codec for a call of the kind. If the kind is bytes and they have one part, a rank that does not
 // `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A sparse
 // call has the same result; in large packets (agreed.h), floats may differ from it in their last bits. It is sparse if

@@ -23,7 +23,7 @@ uint64_t run_rounds(CallKind kind, std::vector<Arrays> arrays, const Lanes& lane
   std::vector<std::unique_ptr<Lockstep>> calls;
   for (uint32_t rank = 0; rank < arrays.size(); ++rank) {
     const Job job{rank, static_cast<uint32_t>(arrays.size()), values, true};
-    calls.push_back(std::make_unique<Lockstep>(kind, arrays[rank], lanes, form, job));
+    calls.push_back(std::make_unique<Lockstep>(CallDescription{kind, arrays[rank], lanes, form}, job));
   }
   while (!calls[0]->has_ended()) {
     for (auto& call : calls) call->contribute();
@@ -146,9 +146,8 @@ TEST(Lockstep, ACallWithoutElementsHasNoRounds) {
 
 TEST(Lockstep, RanksWithOtherExponentsThanTheResultsAreNoticed) {
   std::vector<float> values(kValues, 1);
-  Lockstep call(CallKind::float32_sum,
-                {reinterpret_cast<uint8_t*>(values.data()), reinterpret_cast<uint8_t*>(values.data()), kValues}, {},
-                Form::dense, {0, 2, kValues, false});
+  auto* const memory = reinterpret_cast<uint8_t*>(values.data());
+  Lockstep call({CallKind::float32_sum, {memory, memory, kValues}}, {0, 2, kValues, false});
   call.contribute();
   ASSERT_EQ(call.exponents().size(), 1U);
   call.exponents()[0] = 0;  // below this rank's own
@@ -161,7 +160,7 @@ TEST(Lockstep, CallsThatCannotBeAreRefused) {
   const Arrays arrays{memory, memory, kValues};
   const Job job{0, 2, kValues, false};
   const auto make = [](CallKind kind, const Arrays& of, const Lanes& lanes, const Job& in) {
-    Lockstep(kind, of, lanes, Form::dense, in);
+    Lockstep({kind, of, lanes}, in);
   };
   EXPECT_THROW(make(CallKind::bytes, arrays, {}, job), std::invalid_argument);
   EXPECT_THROW(make(CallKind::float32_sum, {memory + 1, memory + 1, 3}, {}, job), std::invalid_argument);

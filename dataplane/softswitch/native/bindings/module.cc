@@ -146,27 +146,17 @@ void bind_ports(nb::class_<Switch>* cls) {
 void bind_counters(nb::class_<Switch>* cls) {
   cls->def(
       "worker_counter",
-      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int secret, Int kind) {
-        const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
-        return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
+      [](Switch* self, const WorkerMatch& match) {
+        return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(match.key, match.slots); });
       },
-      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
-      nb::arg("kind") = kContribution, "Return (packets, bytes) of an entry of worker_table.");
+      nb::arg("match"), "Return (packets, bytes) of an entry of worker_table.");
   cls->def(
       "write_worker_counter",
-      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int packets, Int byte_count, Int secret, Int kind) {
-        const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
+      [](Switch* self, const WorkerMatch& match, Int packets, Int byte_count) {
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
-        write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(match.key, match.slots); });
       },
-      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("packets"), nb::arg("byte_count"),
-      nb::arg("secret") = 0, nb::arg("kind") = kContribution, "Set the counter of an entry of worker_table.");
+      nb::arg("match"), nb::arg("packets"), nb::arg("byte_count"), "Set the counter of an entry of worker_table.");
   cls->def(
       "read_drop_counter",
       [](Switch* self, Int index) {
@@ -234,6 +224,7 @@ NB_MODULE(_native, m) {
       "Arrays are numpy vectors of uint8: big-endian words, starting at a multiple of 64 bytes."));
   m.attr("UDP_PORT_BUFFER_BYTES") = switchml::soft::UdpPort::kSocketBufferBytes;
   switchml::soft::kPortCounters.describe(m);
+  switchml::soft::define_worker_match(m);
   nb::class_<Switch> cls(
       m, "Switch",
       "A switch with `slots` pool indexes and `values` 32-bit values per packet.\n\n"

@@ -13,6 +13,15 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/bindings/module.h"
+#include "native/bindings/by_name.h"
+
+template <>
+struct switchml::bindings::Converter<switchml::wire::Kind> {
+  static const char* type() { return "int"; }
+  static wire::Kind convert(const char* name, nanobind::handle given, uint64_t most) {
+    return static_cast<wire::Kind>(Converter<uint8_t>::convert(name, given, most));
+  }
+};
 
 namespace switchml::soft {
 namespace {
@@ -41,53 +50,62 @@ LossTable Tables::* loss_table(const std::string& direction) {
 
 }  // namespace
 
+void define_worker_match(nb::module_& module) {
+  const auto port = [](WorkerMatch& match) -> auto& { return match.key.ingress_port; };
+  const auto eth_src = [](WorkerMatch& match) -> auto& { return match.key.eth_src; };
+  const auto ipv4_src = [](WorkerMatch& match) -> auto& { return match.key.ipv4_src; };
+  const auto udp_src = [](WorkerMatch& match) -> auto& { return match.key.udp_src; };
+  const auto job = [](WorkerMatch& match) -> auto& { return match.key.job; };
+  const auto worker = [](WorkerMatch& match) -> auto& { return match.key.worker; };
+  const auto slot_value = [](WorkerMatch& match) -> auto& { return match.slots.value; };
+  const auto slot_mask = [](WorkerMatch& match) -> auto& { return match.slots.mask; };
+  const auto priority = [](WorkerMatch& match) -> auto& { return match.slots.priority; };
+  const auto secret = [](WorkerMatch& match) -> auto& { return match.key.secret; };
+  const auto kind = [](WorkerMatch& match) -> auto& { return match.key.kind; };
+  bindings::define_by_name<WorkerMatch>(
+      module, "WorkerMatch",
+      "The key of an entry of worker_table. Raises ValueError for a number that is out of range.",
+      bindings::required("port", port, kMostPort), bindings::required("eth_src", eth_src, kMostEthernet),
+      bindings::required("ipv4_src", ipv4_src), bindings::required("udp_src", udp_src), bindings::required("job", job),
+      bindings::required("worker", worker), bindings::required("slot_value", slot_value),
+      bindings::required("slot_mask", slot_mask),
+      // P4Runtime: a ternary match has a positive priority.
+      bindings::required("priority", priority), bindings::required("kind", kind),
+      bindings::optional("secret", secret, "0"));
+}
+
 void bind_tables(nb::class_<Switch>* cls) {
   cls->def(
       "set_worker",
-      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret, Int kind, bool has_parent) {
-        const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
+      [](Switch* self, const WorkerMatch& match, Int bit, Int mask, Int epoch, Int group, bool has_parent) {
         const auto action = has_parent ? Admission::Action::admit_below : Admission::Action::admit;
         const Admission admission{number<uint64_t>(bit, "bit"), number<uint64_t>(mask, "mask"),
                                   number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group"), action};
-        control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
+        control(self, [&](Pipeline& p) { p.tables.workers.set(match.key, match.slots, admission); });
       },
-      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("bit"), nb::arg("mask"),
-      nb::arg("epoch"), nb::arg("group"), nb::arg("secret") = 0, nb::arg("kind") = kContribution,
+      nb::arg("match"), nb::kw_only(), nb::arg("bit"), nb::arg("mask"), nb::arg("epoch"), nb::arg("group"),
       nb::arg("has_parent") = false,
       "Add an entry to worker_table, or give the one with this key a new action and keep its counter. The action is "
       "`admit_below` if the job has a parent, else `admit`.");
   cls->def(
       "set_parent",
-      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int mask, Int epoch, Int group, bool completed_here, Int secret, Int kind) {
-        const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
+      [](Switch* self, const WorkerMatch& match, Int mask, Int epoch, Int group, bool completed_here) {
         const Admission admission{kFinal,
                                   number<uint64_t>(mask, "mask"),
                                   number<uint16_t>(epoch, "epoch"),
                                   number<uint16_t>(group, "group"),
                                   Admission::Action::admit_parent,
                                   completed_here};
-        control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
+        control(self, [&](Pipeline& p) { p.tables.workers.set(match.key, match.slots, admission); });
       },
-      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("mask"), nb::arg("epoch"),
-      nb::arg("group"), nb::arg("completed_here"), nb::arg("secret") = 0, nb::arg("kind") = kResult,
+      nb::arg("match"), nb::kw_only(), nb::arg("mask"), nb::arg("epoch"), nb::arg("group"), nb::arg("completed_here"),
       "Add an entry with the action `admit_parent` to worker_table, as set_worker() does.");
   cls->def(
       "delete_worker",
-      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int secret, Int kind) {
-        const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
-        control(self, [&](Pipeline& p) { p.tables.workers.remove(key.first, key.second); });
+      [](Switch* self, const WorkerMatch& match) {
+        control(self, [&](Pipeline& p) { p.tables.workers.remove(match.key, match.slots); });
       },
-      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
-      nb::arg("kind") = kContribution, "Delete an entry of worker_table.");
+      nb::arg("match"), "Delete an entry of worker_table.");
   cls->def(
       "set_job",
       [](Switch* self, Int job, Int slot_value, Int slot_mask) {
