@@ -88,9 +88,28 @@ if not TYPE_CHECKING:  # a type checker that saw this function would accept any 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _require_native_code()
         value = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
         globals()[name] = value  # from now on the name is found without this function
         return value
+
+
+def _require_native_code() -> None:
+    """Raise ImportError if this folder is a source folder whose native code was not compiled.
+
+    Python imports from the folder that it is started in before it looks at what is installed.
+    """
+    from importlib.util import find_spec
+
+    found = find_spec("switchml._native")
+    if found is None or found.origin is None:  # only the folder of its type stubs
+        from pathlib import Path
+
+        source = Path(__file__).resolve().parents[1]
+        raise ImportError(
+            f"switchml is imported from {source}, a source folder whose native code was not compiled: start Python in "
+            f"another folder, or run `pip install --editable {source}`"
+        )
 
 
 def __dir__() -> list[str]:
