@@ -186,7 +186,7 @@ python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
-	$(BIN)/mypy tests/prose native/bindings/generate_stubs.py
+	$(BIN)/mypy tests/prose native/bindings/generate_stubs.py tools
 	$(BIN)/python tests/prose/prose_check.py
 
 proto-lint: $(VENV)/dev.stamp
