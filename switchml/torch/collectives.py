@@ -30,19 +30,31 @@ __all__ = [
     "Barrier",
     "Broadcast",
     "Collective",
-    "WireReduce",
-    "WireScatter",
-    "Ranks",
+    "Conditions",
     "Reduce",
     "ReduceScatter",
+    "WireReduce",
+    "WireScatter",
 ]
 
 
-class Ranks(NamedTuple):
-    """The number of ranks of a group, and which of them this process is."""
+class Conditions(NamedTuple):
+    """The settings of a group for each of its collectives.
 
-    own: int
-    size: int
+    Attributes:
+        rank: the rank of this process in the group.
+        world_size: the number of ranks of the group.
+        private: True if the tensors are copied first, because the collective may have to start again over Gloo.
+        options: those of the group.
+        timeout: the longest duration of the call.
+
+    """
+
+    rank: int
+    world_size: int
+    private: bool
+    options: Options
+    timeout: timedelta
 
 
 class Collective(ABC):
@@ -67,12 +79,11 @@ class Collective(ABC):
         name: str,
         results: Sequence[Tensor],
         operands: Sequence[Operand],
-        options: Options,
-        timeout: timedelta,
+        conditions: Conditions,
         inputs: Sequence[Operand] = (),
     ) -> None:
         self.name = name
-        self.deadline = Deadline.after(timeout)
+        self.deadline = Deadline.after(conditions.timeout)
         self.operands = operands
         self.inputs = inputs
         self.work = CompletedLater(name, results)
@@ -82,7 +93,7 @@ class Collective(ABC):
         self.first_call: int | None = None
         self.long_bytes = 0
         self.turn: Turn | None = None
-        self.options = options
+        self.options = conditions.options
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
         self.end = 0
 
@@ -174,21 +185,14 @@ class AllReduce(Collective):
     """An all-reduce of one tensor, or of several that are submitted back to back."""
 
     def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        reduction: Reduction,
-        world_size: int,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
-        name: str = "all_reduce",
+        self, tensors: Sequence[Tensor], reduction: Reduction, conditions: Conditions, name: str = "all_reduce"
     ) -> None:
-        operands = [Operand(tensor, private, options) for tensor in tensors]
-        super().__init__(f"{name} ({reduction.name})", tensors, operands, options, timeout)
+        operands = [Operand(tensor, conditions.private, conditions.options) for tensor in tensors]
+        super().__init__(f"{name} ({reduction.name})", tensors, operands, conditions)
         if name == "all_reduce" and tensors[0].dtype == torch.int64 and reduction.name == "sum":
             self.long_bytes = self.bytes
         self._reduction = reduction
-        self._world_size = world_size
+        self._world_size = conditions.world_size
         self._parts: list[Encoding] = []
         self._gloo_parts: list[GlooReduction] = []
         if not any(operand.waits for operand in self.operands):
@@ -235,19 +239,11 @@ class WireReduce(AllReduce):
     """An all-reduce of one tensor over a wire that the caller chooses, regardless of the options of the group."""
 
     def __init__(
-        self,
-        tensor: Tensor,
-        reduction: Reduction,
-        world_size: int,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
-        wire: Wire,
-        skip_zeros: SkipZeros,
+        self, tensor: Tensor, reduction: Reduction, conditions: Conditions, wire: Wire, skip_zeros: SkipZeros
     ) -> None:
         self._wire = wire
         self._skip_zeros = skip_zeros
-        super().__init__([tensor], reduction, world_size, private, options, timeout, "all_reduce_over")
+        super().__init__([tensor], reduction, conditions, "all_reduce_over")
 
     def _encode(self) -> None:
         self._parts = [
@@ -258,17 +254,9 @@ class WireReduce(AllReduce):
 class Reduce(AllReduce):
     """An all-reduce whose result only the root keeps."""
 
-    def __init__(
-        self,
-        tensor: Tensor,
-        reduction: Reduction,
-        root: bool,
-        world_size: int,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
-    ) -> None:
-        super().__init__([tensor], reduction, world_size, private or not root, options, timeout, "reduce")
+    def __init__(self, tensor: Tensor, reduction: Reduction, root: bool, conditions: Conditions) -> None:
+        private = conditions.private or not root
+        super().__init__([tensor], reduction, conditions._replace(private=private), "reduce")
         self._root = root
 
     def deliver(self) -> None:
@@ -289,21 +277,19 @@ class ReduceScatter(Collective):
         outputs: Sequence[Tensor],
         inputs: Sequence[Tensor],
         reduction: Reduction,
-        ranks: Ranks,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
+        conditions: Conditions,
         name: str,
     ) -> None:
+        rank, options = conditions.rank, conditions.options
         read = [
-            Operand(given, private or _mixed_up(given, output, ranks.own), options, written=False)
+            Operand(given, conditions.private or _mixed_up(given, output, rank), options, written=False)
             for given, output in zip(inputs, outputs, strict=True)
         ]
         operands = [Operand(output, False, options) for output in outputs]
-        super().__init__(f"{name} ({reduction.name})", outputs, operands, options, timeout, read)
+        super().__init__(f"{name} ({reduction.name})", outputs, operands, conditions, read)
         self.bytes = sum(given.target.nbytes for given in read)
         self._reduction = reduction
-        self._world_size = ranks.size
+        self._world_size = conditions.world_size
         self._parts: list[Encoding] = []
         self._gloo_parts: list[GlooScatter] = []
         if not self.waits:
@@ -367,19 +353,9 @@ class ReduceScatter(Collective):
 class WireScatter(ReduceScatter):
     """A reduce-scatter of one tensor over a wire that the caller chooses, regardless of the options of the group."""
 
-    def __init__(
-        self,
-        output: Tensor,
-        given: Tensor,
-        reduction: Reduction,
-        ranks: Ranks,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
-        wire: Wire,
-    ) -> None:
+    def __init__(self, output: Tensor, given: Tensor, reduction: Reduction, conditions: Conditions, wire: Wire) -> None:
         self._wire = wire
-        super().__init__([output], [given], reduction, ranks, private, options, timeout, "reduce_scatter_over")
+        super().__init__([output], [given], reduction, conditions, "reduce_scatter_over")
 
     def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
         return [
@@ -401,12 +377,10 @@ class AllGather(Collective):
         self,
         outputs: Sequence[Tensor | Sequence[Tensor]],
         inputs: Sequence[Tensor],
-        ranks: Ranks,
-        private: bool,
-        options: Options,
-        timeout: timedelta,
+        conditions: Conditions,
         name: str,
     ) -> None:
+        private, options = conditions.private, conditions.options
         wholes = [
             output
             if isinstance(output, Tensor)
@@ -422,10 +396,10 @@ class AllGather(Collective):
         results = [piece for piece, _ in self._pieces] or wholes
         operands = [Operand(whole, private and not self._pieces, options) for whole in wholes]
         read = [
-            Operand(given, private or _mixed_up(whole, given, ranks.own), options, written=False)
+            Operand(given, private or _mixed_up(whole, given, conditions.rank), options, written=False)
             for given, whole in zip(inputs, wholes, strict=True)
         ]
-        super().__init__(name, results, operands, options, timeout, read)
+        super().__init__(name, results, operands, conditions, read)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -454,8 +428,9 @@ class AllGather(Collective):
 class Broadcast(Collective):
     """A broadcast of a tensor of any dtype, as bytes."""
 
-    def __init__(self, tensor: Tensor, root: int, private: bool, options: Options, timeout: timedelta) -> None:
-        super().__init__("broadcast", [tensor], [Operand(tensor, private, options)], options, timeout)
+    def __init__(self, tensor: Tensor, root: int, conditions: Conditions) -> None:
+        operand = Operand(tensor, conditions.private, conditions.options)
+        super().__init__("broadcast", [tensor], [operand], conditions)
         self._root = root
 
     def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
@@ -469,8 +444,8 @@ class Broadcast(Collective):
 class Barrier(Collective):
     """A barrier: a call without tensors, for which each rank sends one empty packet."""
 
-    def __init__(self, options: Options, timeout: timedelta) -> None:
-        super().__init__("barrier", [], [], options, timeout)
+    def __init__(self, conditions: Conditions) -> None:
+        super().__init__("barrier", [], [], conditions)
 
     def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
         return [network.barrier(deadline.seconds_left, async_op=True)]

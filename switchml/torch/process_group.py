@@ -28,7 +28,7 @@ from switchml.torch.collectives import (
     Barrier,
     Broadcast,
     Collective,
-    Ranks,
+    Conditions,
     Reduce,
     ReduceScatter,
     WireReduce,
@@ -236,9 +236,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if queue is not None and all(self._path(name, tensor, reduction) == "network" for tensor in tensors):
             if any(tensor.is_sparse for tensor in tensors):
                 return self._all_reduce_sparse(tensors, reduction, opts, timeout)
-            return self._submit(
-                AllReduce(tensors, reduction, self.size(), queue.fallback, self._options, timeout, name), opts
-            )
+            return self._submit(AllReduce(tensors, reduction, self._conditions(timeout), name), opts)
         if any(tensor.is_sparse for tensor in tensors):
             for tensor in tensors:
                 require_device(tensor, self._options)
@@ -250,12 +248,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _all_reduce_sparse(self, tensors: list[Tensor], reduction: Reduction, opts: Any, timeout: timedelta) -> Any:
         """Reduce tensors of which some are sparse, each in a separate call."""
         assert self._queue is not None
-        fallback, ranks = self._queue.fallback, Ranks(self.rank(), self.size())
+        conditions = self._conditions(timeout)
         works = [
             self._submit(
-                SparseAllReduce(tensor, reduction, ranks, fallback, self._options, timeout)
+                SparseAllReduce(tensor, reduction, conditions)
                 if tensor.is_sparse
-                else AllReduce([tensor], reduction, ranks.size, fallback, self._options, timeout),
+                else AllReduce([tensor], reduction, conditions),
                 opts,
             )
             for tensor in tensors
@@ -274,10 +272,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._reduce_over_gloo(
                 "all_reduce_over", [tensor], reduction, lambda part: part.start(self._gloo, timeout)
             )
-        fallback = self._queue.fallback
-        return self._submit(
-            WireReduce(tensor, reduction, self.size(), fallback, self._options, timeout, wire, skip_zeros), None
-        )
+        return self._submit(WireReduce(tensor, reduction, self._conditions(timeout), wire, skip_zeros), None)
 
     @on_plain_tensors
     def reduce_scatter_over(self, output: Tensor, input: Tensor, op: str, wire: Wire) -> Any:  # noqa: A002
@@ -293,8 +288,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 timeout,
                 lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
             )
-        ranks, fallback = Ranks(self.rank(), self.size()), self._queue.fallback
-        return self._submit(WireScatter(output, input, reduction, ranks, fallback, self._options, timeout, wire), None)
+        return self._submit(WireScatter(output, input, reduction, self._conditions(timeout), wire), None)
 
     @on_plain_tensors
     def reduce(
@@ -304,10 +298,9 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         [tensor] = _one(tensors, "reduce")
         root, opts = _root(opts, root)
         reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
-        is_root, queue = root == self.rank(), self._queue
-        if queue is not None and self._path("reduce", tensor, reduction) == "network":
-            reduce = Reduce(tensor, reduction, is_root, self.size(), queue.fallback, self._options, timeout)
-            return self._submit(reduce, opts)
+        is_root = root == self.rank()
+        if self._queue is not None and self._path("reduce", tensor, reduction) == "network":
+            return self._submit(Reduce(tensor, reduction, is_root, self._conditions(timeout)), opts)
 
         def start(part: GlooReduction) -> Any:
             options = dist.ReduceOptions()
@@ -412,12 +405,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any,
         timeout: timedelta | None,
     ) -> Any:
-        assert self._queue is not None
-        ranks, timeout = Ranks(self.rank(), self.size()), self._timeout(opts, timeout)
-        fallback = self._queue.fallback
-        return self._submit(
-            ReduceScatter(outputs, inputs, reduction, ranks, fallback, self._options, timeout, name), opts
-        )
+        conditions = self._conditions(self._timeout(opts, timeout))
+        return self._submit(ReduceScatter(outputs, inputs, reduction, conditions, name), opts)
 
     def _scattered(
         self,
@@ -455,9 +444,9 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Copy one tensor of the root (`opts.rootRank`) to all ranks."""
         [tensor] = _one(tensors, "broadcast")
         root, opts = _root(opts, root)
-        timeout, queue = self._timeout(opts, timeout), self._queue
-        if queue is not None and self._path("broadcast", tensor) == "network":
-            return self._submit(Broadcast(tensor, root, queue.fallback, self._options, timeout), opts)
+        timeout = self._timeout(opts, timeout)
+        if self._queue is not None and self._path("broadcast", tensor) == "network":
+            return self._submit(Broadcast(tensor, root, self._conditions(timeout)), opts)
         options = dist.BroadcastOptions()
         options.rootRank, options.timeout = root, timeout
         return self._over_gloo("broadcast", [tensor], [], lambda out, _: self._gloo.broadcast(out, options))
@@ -466,7 +455,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Wait until all ranks have called this, and their earlier network collectives have ended."""
         timeout = self._timeout(opts, timeout)
         if self._queue is not None:
-            return self._submit(Barrier(self._options, timeout), opts)
+            return self._submit(Barrier(self._conditions(timeout)), opts)
         self._enter_gloo()
         options = dist.BarrierOptions()
         options.timeout = timeout
@@ -548,12 +537,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any,
         timeout: timedelta | None,
     ) -> Any:
-        assert self._queue is not None
-        ranks, timeout = Ranks(self.rank(), self.size()), self._timeout(opts, timeout)
+        conditions = self._conditions(self._timeout(opts, timeout))
         for output in _flat(outputs):
             require_device(output, self._options)
             require_writable(output)
-        return self._submit(AllGather(outputs, inputs, ranks, self._queue.fallback, self._options, timeout, name), opts)
+        return self._submit(AllGather(outputs, inputs, conditions, name), opts)
 
     # ---- operations over Gloo --------------------------------------------------------------------------------------
 
@@ -714,6 +702,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _timeout(self, opts: Any, timeout: timedelta | None) -> timedelta:
         given = timeout if timeout is not None else getattr(opts, "timeout", None)
         return given if given is not None and given > _UNSET else self.timeout
+
+    def _conditions(self, timeout: timedelta) -> Conditions:
+        """Return what this group sets for a collective over its network."""
+        assert self._queue is not None
+        return Conditions(self.rank(), self.size(), self._queue.fallback, self._options, timeout)
 
     def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
         options.timeout = self._timeout(opts, timeout)

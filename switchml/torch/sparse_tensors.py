@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -12,14 +11,13 @@ from torch import Tensor
 
 from switchml.errors import UnsupportedTensor
 from switchml.keyed_rows import checked_keys
-from switchml.torch.collectives import Collective, Ranks
+from switchml.torch.collectives import Collective, Conditions
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
 from switchml.torch.gloo_moves import broadcast_over_gloo, union_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.operands import memory_of, require_device
-from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
 from switchml.wire import Blocks
 
@@ -33,31 +31,28 @@ class SparseAllReduce(Collective):
     ranks reduce a dense tensor with a row for each place that any rank has; zeros where a rank has none.
     """
 
-    def __init__(
-        self, tensor: Tensor, reduction: Reduction, ranks: Ranks, private: bool, options: Options, timeout: timedelta
-    ) -> None:
-        """Take the values of `tensor`; with `private` keep a copy of them, as for other collectives.
+    def __init__(self, tensor: Tensor, reduction: Reduction, conditions: Conditions) -> None:
+        """Take the values of `tensor`; if they are `private`, keep a copy of them, as for other collectives.
 
         Raises:
             UnsupportedTensor: the tensor is complex, or on a device from which a collective cannot take it.
             ValueError: it claims to be coalesced, but is not.
 
         """
-        require_device(tensor, options)
+        require_device(tensor, conditions.options)
         if tensor.is_complex():
             raise UnsupportedTensor(
                 f"the sparse tensor is {tensor.dtype}. It is unchanged; reduce its real and imaginary parts apart, "
                 "or pass x.to_dense()."
             )
-        super().__init__(f"all_reduce ({reduction.name})", [tensor], [], options, timeout)
+        super().__init__(f"all_reduce ({reduction.name})", [tensor], [], conditions)
         self._tensor = tensor
         self._reduction = reduction
-        self._ranks = ranks
-        self._private = private
+        self._conditions = conditions
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             self._ranges = [memory_of(tensor.detach()._values())]  # `deliver` gives the tensor other memory
             own = tensor.detach().coalesce().cpu()
-            self._values = own.values().clone() if private else own.values()
+            self._values = own.values().clone() if conditions.private else own.values()
             self._places = _numbered(own.indices(), own.shape)
         checked_keys(self._places)
         self.bytes = self._values.nbytes + self._places.nbytes
@@ -77,7 +72,7 @@ class SparseAllReduce(Collective):
 
     def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Give the result of rank `giver` to the ranks that lack it."""
-        gives = self._ranks.own == giver
+        gives = self._conditions.rank == giver
         count = torch.tensor([len(self._union) if gives else 0])
         broadcast_over_gloo(gloo, count, giver, deadline.left).wait()
         union = self._union if gives else torch.empty(int(count), dtype=torch.int64)
@@ -89,7 +84,7 @@ class SparseAllReduce(Collective):
     def deliver(self) -> None:
         """Replace the values of the caller's tensor."""
         with torch.inference_mode(False), torch.no_grad():
-            values = self._sums.clone() if self._private else self._sums
+            values = self._sums.clone() if self._conditions.private else self._sums
             indices = _indices_of(self._union, self._tensor.shape[: self._tensor.sparse_dim()])
             result = torch.sparse_coo_tensor(
                 indices, values, self._tensor.shape, check_invariants=False, is_coalesced=True
@@ -102,12 +97,12 @@ class SparseAllReduce(Collective):
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
         self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, deadline.seconds_left)))
         skip = self.options.wire == "auto" or isinstance(self.options.wire, Blocks)  # others need all ranks' values
-        self._part = encode(self._sums, self._reduction, self._ranks.size, self.options, skip_zeros=skip)
+        self._part = encode(self._sums, self._reduction, self._conditions.world_size, self.options, skip_zeros=skip)
         return self._part.start(network, deadline)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self._place(union_over_gloo(gloo, self._places, self._ranks.size, self.deadline))
-        self._part = GlooReduction(self._sums, self._reduction, self._ranks.size)
+        self._place(union_over_gloo(gloo, self._places, self._conditions.world_size, self.deadline))
+        self._part = GlooReduction(self._sums, self._reduction, self._conditions.world_size)
         return [self._part.start(gloo, self.deadline.left)]
 
     def _place(self, union: Tensor) -> None:
