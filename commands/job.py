@@ -15,7 +15,7 @@ from switchml.commands.completion import complete_job
 from switchml.commands.result import Rendered, Result, message_dict
 from switchml.commands.session import Session
 from switchml.commands.standard_streams import note
-from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.job_numbers import MAX_PRIORITY
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
 if TYPE_CHECKING:

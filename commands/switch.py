@@ -13,7 +13,7 @@ from switchml.commands.completion import complete_agent, complete_switch
 from switchml.commands.result import Result, message_dict
 from switchml.commands.session import Session
 from switchml.commands.standard_streams import note
-from switchml.common.port_numbers import HIGHEST_PORT
+from switchml.common.job_numbers import HIGHEST_PORT
 from switchml.common.shares import share
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import grpc
 
 from switchml.common.grpc_address import UNIX
 from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
+from switchml.common.job_numbers import HIGHEST_PORT
 from switchml.common.names import parse_job_reference
-from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 from switchml.controller.errors import (
     AgentNotFound,

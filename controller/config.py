@@ -73,9 +73,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.job_numbers import MINIMUM_SLOTS, highest_port, is_power_of_two
 from switchml.common.names import NAME_RULE, is_full_name, is_name
-from switchml.common.port_numbers import highest_port
-from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
 from switchml.common.tls import Security
 from switchml.controller.drivers import SwitchSettings

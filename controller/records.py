@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict

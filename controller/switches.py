@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.deadline import within
-from switchml.common.port_numbers import highest_port
+from switchml.common.job_numbers import highest_port
 from switchml.common.shared_readings import SharedReadings
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
 from switchml.controller.drivers import MAX_NONCE, Driver, JobTables, PortLoss, SwitchContents

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from switchml.common.port_numbers import HIGHEST_PORT, highest_port
+from switchml.common.job_numbers import HIGHEST_PORT, highest_port
 
 __all__ = ["TofinoPort"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import Final
 
-from switchml.common.priorities import MAX_PRIORITY
-from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
+from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,

@@ -18,8 +18,7 @@ import click
 
 from switchml.common.clock import chosen_clock
 from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
-from switchml.common.port_numbers import HIGHEST_PORT
-from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.job_numbers import HIGHEST_PORT, MAX_PRIORITY
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION

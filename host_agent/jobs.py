@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from switchml.common.deadline import first_of, within
+from switchml.common.job_numbers import rank_numbers
 from switchml.common.names import parse_job_reference
 from switchml.common.printable import REASON_LENGTH
-from switchml.common.rank_numbers import rank_numbers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.host_agent.assignments import check_assignment

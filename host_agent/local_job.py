@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from switchml.common.opening_time import seconds_to_open
+from switchml.common.job_numbers import seconds_to_open
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.messages import Closed, Failure
 

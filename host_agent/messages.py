@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
+from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS
 from switchml.common.names import is_name
 from switchml.common.printable import WORD_LENGTH
-from switchml.common.priorities import MAX_PRIORITY
-from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 from switchml.host_agent.errors import BadMessage

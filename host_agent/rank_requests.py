@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import AttachRefused
 from switchml.host_agent.local_job import LocalJob, LocalRank

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
+from switchml.common.job_numbers import MINIMUM_SLOTS
 from switchml.common.processes import find_program
-from switchml.common.slot_counts import MINIMUM_SLOTS
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT
 from switchml.launch.settings import (
     BMV2_VALUES,

@@ -6,7 +6,7 @@ import math
 import numbers
 import operator
 
-from switchml.common.priorities import MAX_PRIORITY
+from switchml.common.job_numbers import MAX_PRIORITY
 
 __all__ = ["checked_priority", "positive_seconds", "real_number", "whole_number"]
 

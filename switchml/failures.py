@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from switchml.agent_connection import Attachment, Failure
 from switchml.calls import Call
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.errors import (
     AgentLost,
     CollectiveMismatch,

@@ -15,7 +15,7 @@ from typing import Final
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
 from switchml.calls import Call
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.errors import (
     CollectiveTimeout,

@@ -42,8 +42,8 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from switchml.common.errors import TopologyFileError
+from switchml.common.job_numbers import highest_port
 from switchml.common.names import NAME_RULE, is_name
-from switchml.common.port_numbers import highest_port
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.dataplane.tofino_port import TofinoPort

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS, MINIMUM_SLOTS, is_power_of_two
 from switchml.common.names import NAME_RULE, is_job_name, is_name
-from switchml.common.priorities import MAX_PRIORITY
-from switchml.common.slot_counts import MAXIMUM_AGGREGATORS, MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import InvalidRequest, NoRoom
 from switchml.controller.records import OnFailure
 from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD

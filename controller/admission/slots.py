@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
+from switchml.common.job_numbers import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import NoRoom
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch, Switches

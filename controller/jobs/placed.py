@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
-from switchml.common.opening_time import seconds_to_open
+from switchml.common.job_numbers import seconds_to_open
 from switchml.common.printable import REASON_LENGTH, printable, shortened
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import JobTables, ParentPort, RankPort

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchml.common.job_numbers import MAXIMUM_AGGREGATORS
 from switchml.common.message_bounds import Bounds, rows, text, texts
 from switchml.common.names import NAME_LENGTH
 from switchml.common.printable import REASON_LENGTH, WORD_LENGTH
-from switchml.common.slot_counts import MAXIMUM_AGGREGATORS
 from switchml.controller.jobs.rendezvous import MAX_KEY
 from switchml.controller.northbound.profiles import MOST_BUCKETS, MOST_CALLS
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD

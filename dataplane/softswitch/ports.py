@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from switchml.common.grpc_address import parse_host_port
-from switchml.common.port_numbers import highest_port
+from switchml.common.job_numbers import highest_port
 from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
 from switchml.dataplane.softswitch._native import Switch
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.errors import SwitchMLError
 
 __all__ = ["SwitchMLBackendError", "backend_error", "forked_error", "last_error", "remember"]

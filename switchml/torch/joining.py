@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import switchml
 from switchml._native import MAX_WORLD_SIZE
+from switchml.common.job_numbers import rank_numbers
 from switchml.common.processes import boot_id
-from switchml.common.rank_numbers import rank_numbers
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch, launch_label, require_one_launcher
 from switchml.errors import ConnectError, SwitchMLError

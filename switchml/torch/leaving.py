@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.torch.deadlines import Deadline
 
 __all__ = ["RanksMissing", "Standing", "Stall", "agree_to_leave"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from switchml.common.port_numbers import highest_port
+from switchml.common.job_numbers import highest_port
 from switchml.controller.agents import Agents
 from switchml.controller.errors import InvalidRequest
 from switchml.controller.proto import switchml_pb2 as pb

@@ -13,7 +13,7 @@ import pytest
 from test_controller_agents import Switch, registration
 from test_controller_transitions import World
 
-from switchml.common.opening_time import seconds_to_open
+from switchml.common.job_numbers import seconds_to_open
 from switchml.controller.admission.admission import Admission
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.agents import MAX_AGENTS, Agents

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 from switchml.torch.scheduling.buckets import Bucket
 
 __all__ = ["check_model", "check_optimizer", "check_same"]

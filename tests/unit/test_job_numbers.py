@@ -2,7 +2,7 @@
 
 import pytest
 
-from switchml.common.rank_numbers import rank_numbers
+from switchml.common.job_numbers import rank_numbers
 
 
 @pytest.mark.parametrize(
