@@ -1,5 +1,6 @@
 # The project's commands. Every target sets itself up in .venv; its second run is quick.
 #   make demo        eight workers train through the embedded switch
+#   make check       lint, types, native and unit tests: for while you work
 #   make test        lint, types, native, unit, loopback and fabric tests, and the packet tests
 #   make test-native the unit tests of the native code alone; ARGS='-R Window' for some of them
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
@@ -57,7 +58,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test test-native faults chaos storms soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan tsan-python fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-native faults chaos storms soak job-starts many-ranks flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize sanitize-native tsan tsan-python fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -75,8 +76,10 @@ pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 # For targets whose programs wait for each other, and keep one core busy. The output of each is printed when it has ended.
 TWO_AT_A_TIME = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
-test: lint test-native
+check: lint test-native
 	$(call pytest,tests/unit tests/prose)
+
+test: check
 	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
 	$(call pytest,tests/fabric)
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential SEED=1
