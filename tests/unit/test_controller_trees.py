@@ -438,7 +438,7 @@ async def test_restart_of_the_controller(tmp_path: Path, parents: dict[str, str]
 
 async def test_a_job_that_asks_for_floats_is_refused_where_a_switch_does_not_add_them(world: World) -> None:
     agents_of(world, ("l1", "l2"))
-    with pytest.raises(NoFloats, match=r"switch l[12] \(soft\) does not add floats; .* without --arithmetic float"):
+    with pytest.raises(NoFloats, match=r"switch l[12] \(soft\) does not add floats; .* without --wire floats"):
         await world.start(2, adds_floats=True)
     world.drivers["l2"].formats = frozenset({Format.INT32, Format.FLOAT32})
     assert set(tree(await world.start(2, adds_floats=True))) == {"l2"}  # which has one switch more, but can do it
