@@ -17,6 +17,7 @@ from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric_state import PORT_KEEPER
 from switchml.launch.settings import FabricOptions
 
@@ -82,7 +83,8 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
         system.client() as client,
     ):
         fabric = _Measured(system, client)
-        client.stop_job(client.start_job(_MANY_WORKERS).id)  # warm-up: what is created once then exists
+        # Warm up: what is created once then exists.
+        client.stop_job(client.start_job(pb.StartJobRequest(workers=_MANY_WORKERS)).id)
         samples = [fabric.sample("idle", 0, 0, (), (), 0.0)]
         progress.expect(options.starts * sum(options.workers) + _MANY_WORKERS * (options.jobs + options.at_once))
         for workers in options.workers:
@@ -119,11 +121,12 @@ class _Measured:
 
     def sequence(self, kind: str, workers: int, count: int, done: int) -> Sample:
         """Start and stop `count` jobs, after `done` of the same kind."""
+        request = pb.StartJobRequest(workers=workers)
         starts, stops = [], []
         began = time.monotonic()
         for _ in range(count):
             begin = time.monotonic()
-            job = self._client.start_job(workers)
+            job = self._client.start_job(request)
             ready = time.monotonic()
             self._client.stop_job(job.id)
             starts.append(ready - begin)
@@ -134,10 +137,11 @@ class _Measured:
         """Start `count` jobs at the same time, then stop them likewise; return the samples in between and after."""
         [switch] = self._client.list_switches()
         slots = 1 << (switch.slots // count).bit_length() - 1
+        request = pb.StartJobRequest(workers=_MANY_WORKERS, slots=slots)
 
         def begin(_: int) -> tuple[int, float]:
             began = time.monotonic()
-            return self._client.start_job(_MANY_WORKERS, slots=slots).id, time.monotonic() - began
+            return self._client.start_job(request).id, time.monotonic() - began
 
         def end(job: int) -> float:
             began = time.monotonic()

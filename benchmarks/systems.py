@@ -24,6 +24,7 @@ from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from switchml.benchmarks.workers.counters import take_share
 from switchml.common.processes import ProcessRecord
 from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch import fabric
 from switchml.launch.fabric_state import PORT_KEEPER, Fabric
 from switchml.launch.job_start import attach_environment
@@ -115,9 +116,13 @@ class SwitchML:
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
         """Yield the ranks of a new job. Raises RankFailed and what ControllerClient raises."""
         with self.client() as client:
-            switch = "" if self.aggregators else self.switch
-            name = f"bench-{self.name}-{workers}"
-            job = client.start_job(workers, name=name, switch=switch, aggregators=self.aggregators)
+            request = pb.StartJobRequest(
+                workers=workers,
+                name=f"bench-{self.name}-{workers}",
+                switch="" if self.aggregators else self.switch,
+                aggregators=self.aggregators,
+            )
+            job = client.start_job(request)
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
             shared = rank_environment(directory) | {

@@ -401,15 +401,12 @@ def start_job(
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch import job_start
 
-    policies = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
-    policy = policies[on_failure]
-    request = job_start.JobRequest(
-        workers,
-        name,
-        settings.job_slots,
-        settings.job_switch,
-        policy,
-        restarts,
+    request = pb.StartJobRequest(
+        workers=workers,
+        name=name,
+        slots=settings.job_slots,
+        switch=settings.job_switch,
+        on_failure=f"ON_FAILURE_{on_failure.upper()}",
         priority=priority,
         aggregators=settings.job_aggregators,
         adds_floats=wire is not None and wire.kind == "floats",
@@ -424,8 +421,9 @@ def start_job(
 
     if wire is not None:
         variables = {"SWITCHML_TORCH_WIRE": str(wire), **variables}
+    worker_command = job_start.WorkerCommand(command, variables, restarts)
     with DetachedJob(announcement) if in_background else JobDisplay() as observer:
-        run = job_start.run_job(settings, request, command, observer, variables=variables, background=in_background)
+        run = job_start.run_job(settings, request, worker_command, observer, background=in_background)
     return JobFinished(run)
 
 

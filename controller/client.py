@@ -133,27 +133,11 @@ class ControllerClient:
         answer: pb.InfoResponse = self._call(self._stubs().control.Info, pb.InfoRequest())
         return answer
 
-    def start_job(
-        self,
-        workers: int,
-        name: str = "",
-        slots: int = 0,
-        switch: str = "",
-        on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT,
-        priority: int = 0,
-        timeout: float = _START_SECONDS,
-        aggregators: Sequence[str] = (),
-        adds_floats: bool = False,
-    ) -> pb.Job:
+    def start_job(self, request: pb.StartJobRequest, timeout: float = _START_SECONDS) -> pb.Job:
         """Start a job and return it READY.
 
-        ``slots`` is the pool of each rank, a power of two. An empty name, 0 slots and an empty switch leave the choice
-        to the controller. ``on_failure`` is the policy for the loss of ranks, ``priority`` (0..7, the highest first)
-        the job's place among the tenant's jobs. ``aggregators`` are the names of switches that share the job's slots,
-        in place of ``switch``. With ``adds_floats`` all switches of the job must add floats as such.
-
         Raises:
-            NoFloats: they cannot.
+            NoFloats: the switches of the job cannot add floats as such.
             InvalidRequest: worker count (1..4096), slots, name, priority or aggregators are not allowed.
             JobExists: a live job has the name.
             NoRoom: the switch has no such range of slots free.
@@ -163,21 +147,6 @@ class ControllerClient:
             JobEnded: the job was stopped before it was ready.
 
         """
-        # A number that does not fit the message is sent as another invalid one; the controller's error names the
-        # limits.
-        workers = min(max(workers, 0), _HIGHEST)
-        slots = min(slots, _HIGHEST) if slots >= 0 else 1
-        priority = min(priority, _HIGHEST) if priority >= 0 else _HIGHEST
-        request = pb.StartJobRequest(
-            workers=workers,
-            name=name,
-            slots=slots,
-            switch=switch,
-            on_failure=on_failure,
-            priority=priority,
-            aggregators=aggregators,
-            adds_floats=adds_floats,
-        )
         answer: pb.Job = self._call(self._stubs().jobs.Start, request, timeout)
         return answer
 

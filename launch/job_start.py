@@ -31,9 +31,9 @@ from switchml.launch.settings import Settings
 
 __all__ = [
     "JobObserver",
-    "JobRequest",
     "JobRun",
     "JobStarted",
+    "WorkerCommand",
     "attach_environment",
     "ended",
     "exit_status",
@@ -52,21 +52,15 @@ _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stal
 
 
 @dataclasses.dataclass(frozen=True)
-class JobRequest:
-    """The job to create. Empty `name`: generated; `slots` 0: the default; empty `switch`: any, or the `aggregators`.
+class WorkerCommand:
+    """The command line of each worker; its `variables` override those of this process, but not those of the job.
 
     `restarts` limits the restarts of the command over all ranks, with `on_failure` RESTART.
     """
 
-    workers: int
-    name: str = ""
-    slots: int = 0
-    switch: str = ""
-    on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
-    restarts: int = 3
-    priority: int = 0
-    aggregators: tuple[str, ...] = ()
-    adds_floats: bool = False
+    line: Sequence[str]
+    variables: Mapping[str, str]
+    restarts: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +174,7 @@ def switch_counters(job: pb.Job) -> dict[str, int]:
     return {name: job.counters.get(name, 0) for name in _JOB_COUNTERS}
 
 
-def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) -> JobStarted:
+def start_job(settings: Settings, request: pb.StartJobRequest, report: fabric.Reporter) -> JobStarted:
     """Start a job for processes that attach by themselves; an embedded fabric started for it stays until `down`.
 
     Raises what ControllerClient raises, RunDirectoryError and what starting a fabric raises.
@@ -188,7 +182,7 @@ def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) 
     directory = RunDirectory(settings.run_dir)
     with fabric.using(settings, report=report) as controller:
         with fabric.connect(settings, controller) as client:
-            job = _start(client, request)
+            job = client.start_job(request)
         if settings.controller is None:
             fabric.keep(directory)
         directory.create()
@@ -197,30 +191,28 @@ def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) 
 
 def run_job(
     settings: Settings,
-    request: JobRequest,
-    command: Sequence[str],
+    request: pb.StartJobRequest,
+    command: WorkerCommand,
     observer: JobObserver,
     *,
-    variables: Mapping[str, str] | None = None,
     background: bool = False,
 ) -> JobRun:
     """Start a job, run `command` once for each of its ranks, and return when all of that has ended.
 
-    `variables` are set for the command, and override those of this process but not those of the job. An embedded fabric
-    that is started for the job ends with it. In the `background` it stays, and when the job is stopped its commands get
-    SIGTERM.
+    An embedded fabric that is started for the job ends with it. In the `background` it stays, and when the job is
+    stopped its commands get SIGTERM.
 
     Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError if a rank is
     assigned to another host (the job is then stopped), what ControllerClient raises, RunDirectoryError and what
     starting a fabric raises. Once the job is ready, a controller that is away is asked again as long as a worker runs.
     """
-    check_command(command[0])
+    check_command(command.line[0])
     run_directory = RunDirectory(settings.run_dir)
     run_directory.create()
     with fabric.using(settings, report=observer.note) as controller, fabric.connect(settings, controller) as client:
-        job = _start(client, request)
+        job = client.start_job(request)
         try:
-            _require_local(job, command)
+            _require_local(job, command.line)
             if background and settings.controller is None:
                 fabric.keep(run_directory)
             directory = run_directory.job_directory(job.key, job.name)
@@ -229,12 +221,12 @@ def run_job(
             with _watching(settings, controller, job, observer, background) as seen, held_master_port() as meeting:
                 began = time.monotonic()
                 environments = [
-                    {**environment, **meeting, **(variables or {})}
+                    {**environment, **meeting, **command.variables}
                     for environment in _environments(job, controller, run_directory.path, directory)
                 ]
-                with _Reports(client, job.id, request, environments, observer) as reports:
+                with _Reports(client, job, command.restarts, environments, observer) as reports:
                     launch = run_workers(
-                        command,
+                        command.line,
                         environments,
                         directory,
                         on_output=observer.output,
@@ -249,19 +241,6 @@ def run_job(
             _stop(client, job.id, observer)
             raise
     return JobRun(job, launch, switch_counters(job), dict(dropped), directory, seconds)
-
-
-def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
-    return client.start_job(
-        request.workers,
-        name=request.name,
-        slots=request.slots,
-        switch=request.switch,
-        on_failure=request.on_failure,
-        priority=request.priority,
-        aggregators=request.aggregators,
-        adds_floats=request.adds_floats,
-    )
 
 
 def _require_local(job: pb.Job, command: Sequence[str]) -> None:
@@ -320,15 +299,15 @@ class _Reports:
     def __init__(
         self,
         client: ControllerClient,
-        job: int,
-        request: JobRequest,
+        job: pb.Job,
+        restarts: int,
         environments: Sequence[Mapping[str, str]],
         observer: JobObserver,
     ) -> None:
         self._client = client
-        self._job = job
-        self._on_failure = request.on_failure
-        self._restarts_left = request.restarts
+        self._job = job.id
+        self._on_failure = job.on_failure
+        self._restarts_left = restarts
         self._environments = environments
         self._observer = observer
         self._thread = ThreadPoolExecutor(1, "reports")

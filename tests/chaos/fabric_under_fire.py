@@ -375,7 +375,7 @@ class FabricUnderFire:
                 client.list_jobs(include_ended=True)
                 client.drain_switch("", True)
                 client.drain_switch("", False)
-                client.stop_job(client.start_job(1).id)
+                client.stop_job(client.start_job(pb.StartJobRequest(workers=1)).id)
         except StoreError as error:
             damage = str(error)
         assert not damage or "is damaged" in damage, f"the error does not mention the damage: {damage}"

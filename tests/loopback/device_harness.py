@@ -51,7 +51,7 @@ class DeviceFabric:
 
     def run_job(self, world_size: int, function: Callable[[switchml.Communicator], T]) -> list[T]:
         """Run `function` for every rank of a new job, each in a separate thread; return the results by rank."""
-        job = self.client.start_job(world_size)
+        job = self.client.start_job(pb.StartJobRequest(workers=world_size))
         agents = {rank.rank: rank.agent for rank in job.ranks}
         results: dict[int, T] = {}
         errors: dict[int, BaseException] = {}

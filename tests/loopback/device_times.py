@@ -25,6 +25,7 @@ from device_harness import SWITCH_IP, SWITCH_MAC, AgentPlace, DeviceFabric, runn
 from veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
 
 import switchml
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.devices import built
 
 NO_MAC = "00:00:00:00:00:00"
@@ -37,7 +38,7 @@ class Pair:
     def __init__(self, name: str, fabric: DeviceFabric, close: contextlib.ExitStack) -> None:
         self.name = name
         self._fabric = fabric
-        job = fabric.client.start_job(HOSTS)
+        job = fabric.client.start_job(pb.StartJobRequest(workers=HOSTS))
         agents = [fabric.sockets[int(rank.agent.removeprefix("a"))] for rank in sorted(job.ranks, key=lambda r: r.rank)]
         self._threads = close.enter_context(ThreadPoolExecutor(HOSTS))
         self._comms = list(self._threads.map(lambda rank: self._connect(agents[rank], job.id, rank), range(HOSTS)))

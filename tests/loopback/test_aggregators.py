@@ -17,6 +17,7 @@ from tree_fabric import DEADLINE, LOSSY, SLOTS, VALUES, Fabric, require_equal, r
 
 import switchml
 from switchml.controller.errors import InvalidRequest, SwitchNotFound
+from switchml.controller.proto import switchml_pb2 as pb
 
 SURVIVES = Path(__file__).parents[1] / "fabric" / "workers" / "survives.py"
 # A switch for the agents, and aggregators without agents; the agents of h1 share memory with their switch.
@@ -78,7 +79,7 @@ def test_bad_aggregators(
     servers: Fabric, names: list[str], options: dict[str, object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        servers.client.start_job(2, aggregators=names, **options)  # type: ignore[arg-type]
+        servers.client.start_job(pb.StartJobRequest(workers=2, aggregators=names, **options))  # type: ignore[arg-type]
     assert servers.free_slots() == {SLOTS}
 
 

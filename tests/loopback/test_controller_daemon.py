@@ -16,6 +16,7 @@ from controller_harness import DEADLINE, ControllerProcess, controller_command, 
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +54,7 @@ def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals):
             assert client.info().store_path == str(tmp_path / "s.sqlite")
             assert client.list_switches() == []
             with pytest.raises(errors.SwitchNotFound, match="no switch is configured"):
-                client.start_job(1)
+                client.start_job(pb.StartJobRequest(workers=1))
             with pytest.raises(errors.SwitchNotFound):
                 client.show_switch()
         process.send_signal(number)
@@ -128,7 +129,7 @@ def test_a_stream_notices_that_the_controller_has_stopped(tmp_path: Path):
             finally:
                 resume(process.process)
             with pytest.raises(errors.SwitchNotFound):
-                client.start_job(1)
+                client.start_job(pb.StartJobRequest(workers=1))
             assert seen.get(timeout=DEADLINE) == "the controller answers again"
             assert seen.get(timeout=DEADLINE) == "job-refused"
     finally:

@@ -27,11 +27,11 @@ def test_a_switch_is_drained(tmp_path: Path) -> None:
         running_controller(tmp_path, configuration(switch)) as (process, client),
     ):
         with ScriptedAgent(client.address) as agent:
-            running = client.start_job(2, name="running")
+            running = client.start_job(pb.StartJobRequest(workers=2, name="running"))
             drained = client.drain_switch("s1")
             assert (drained.drained, drained.jobs) == (True, 1)
             with pytest.raises(errors.SwitchUnavailable, match=r"s1 is drained; `switchml-ctl switch undrain s1`"):
-                client.start_job(2)
+                client.start_job(pb.StartJobRequest(workers=2))
             waiting = threading.Thread(target=client.wait_without_jobs, args=("s1",))
             waiting.start()
             attach_and_close(client, agent, running)
@@ -44,9 +44,9 @@ def test_a_switch_is_drained(tmp_path: Path) -> None:
         with ScriptedAgent(client.address) as agent:
             assert client.list_switches()[0].drained
             with pytest.raises(errors.SwitchUnavailable, match="is drained"):
-                client.start_job(2)
+                client.start_job(pb.StartJobRequest(workers=2))
             assert not client.drain_switch("s1", drained=False).drained
-            attach_and_close(client, agent, client.start_job(2))
+            attach_and_close(client, agent, client.start_job(pb.StartJobRequest(workers=2)))
         with pytest.raises(errors.SwitchNotFound):
             client.drain_switch("s2")
         kinds = [event.kind for event in client.read_events()]

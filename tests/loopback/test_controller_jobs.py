@@ -72,7 +72,7 @@ def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Jo
 
 
 def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running):
-    job = client.start_job(4, name="train")
+    job = client.start_job(pb.StartJobRequest(workers=4, name="train"))
     assert (job.state, job.name, job.workers, job.switches[0].slots, job.values_per_packet) == (
         pb.JOB_STATE_READY,
         "train",
@@ -130,7 +130,7 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
         return pb.AgentMessage(assignment_ready=ready)
 
     with ScriptedAgent(client.address, answer=answer) as agent:
-        job = client.start_job(2, slots=8)
+        job = client.start_job(pb.StartJobRequest(workers=2, slots=8))
         attach_all(agent, job)
         (assignment,) = agent.messages("assignment")
         target = (assignment.switch_address, assignment.switch_udp_port)
@@ -151,7 +151,7 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
         last = client.stop_job(job.id)
         assert (last.state, dict(last.counters)) == (pb.JOB_STATE_STOPPED, counters)
         assert dict(client.get_job(job.id).counters) == counters
-        again = client.start_job(2, slots=8)
+        again = client.start_job(pb.StartJobRequest(workers=2, slots=8))
         assert again.id != job.id
         assert not any(client.get_job(again.id).counters.values())
     for one in sockets:
@@ -162,12 +162,12 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
     ("arguments", "error", "words"),
     [
         ({"workers": 0}, errors.InvalidRequest, "1 to 4096 workers, not 0"),
-        ({"workers": -1}, errors.InvalidRequest, "1 to 4096 workers"),
-        ({"workers": 2**40}, errors.InvalidRequest, "1 to 4096 workers"),
+        ({"workers": 2**32 - 1}, errors.InvalidRequest, "1 to 4096 workers"),
         ({"workers": 4097}, errors.InvalidRequest, "1 to 4096 workers, not 4097"),
         ({"workers": 1, "name": "a/b"}, errors.InvalidRequest, "job name 'a/b'"),
         ({"workers": 1, "slots": 3}, errors.InvalidRequest, "power of two"),
-        ({"workers": 1, "slots": -8}, errors.InvalidRequest, "power of two"),
+        ({"workers": 1, "slots": 2**32 - 8}, errors.InvalidRequest, "power of two"),
+        ({"workers": 1, "priority": 8}, errors.InvalidRequest, "priority is 8; it must be from 0 to 7"),
         ({"workers": 1, "switch": "s9"}, errors.SwitchNotFound, "'s9'; configured: s1"),
         ({"workers": 9}, errors.NoAgent, "9 ranks asked, and the 1 live agents of switch s1 have room for 8"),
         ({"workers": 1, "slots": 2048}, errors.NoRoom, "2048 slots asked, 1024 of 1024 free"),
@@ -175,31 +175,31 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
 )
 def test_refusals(client: ControllerClient, agent: ScriptedAgent, arguments, error, words: str):
     with pytest.raises(error, match=words):
-        client.start_job(**arguments)
+        client.start_job(pb.StartJobRequest(**arguments))
     assert not client.list_jobs()
     assert not agent.messages("assignment")
 
 
 def test_refusals_have_figures_on_the_other_side(client: ControllerClient, agent: ScriptedAgent):
-    client.start_job(1, slots=512)
-    client.start_job(1, slots=256)
+    client.start_job(pb.StartJobRequest(workers=1, slots=512))
+    client.start_job(pb.StartJobRequest(workers=1, slots=256))
     with pytest.raises(errors.NoRoom) as caught:
-        client.start_job(1, slots=512)
+        client.start_job(pb.StartJobRequest(workers=1, slots=512))
     figures = caught.value.figures
     assert (figures["slots_asked"], figures["slots_free"], figures["largest_free_range"]) == ("512", "256", "256")
 
 
 def test_without_an_agent(client: ControllerClient):
     with pytest.raises(errors.NoAgent, match="the 0 live agents"):
-        client.start_job(1)
+        client.start_job(pb.StartJobRequest(workers=1))
 
 
 def test_a_name_is_used_once_at_a_time(client: ControllerClient, agent: ScriptedAgent):
-    first = client.start_job(1, name="same")
+    first = client.start_job(pb.StartJobRequest(workers=1, name="same"))
     with pytest.raises(errors.JobExists, match="'same'"):
-        client.start_job(1, name="same")
+        client.start_job(pb.StartJobRequest(workers=1, name="same"))
     client.stop_job("same")
-    second = client.start_job(1, name="same")
+    second = client.start_job(pb.StartJobRequest(workers=1, name="same"))
     assert second.key > first.key
     assert second.epoch == first.epoch + 1
     assert client.get_job("same").key == second.key
@@ -217,12 +217,12 @@ def test_unknown_jobs(client: ControllerClient):
 
 def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
     with ScriptedAgent(client.address, "b"), ScriptedAgent(client.address, "a", max_ranks=3):
-        job = client.start_job(8)
+        job = client.start_job(pb.StartJobRequest(workers=8))
         assert [rank.agent for rank in job.ranks] == ["a"] * 3 + ["b"] * 5
         assert {agent.name: agent.ranks_in_use for agent in client.list_agents() if agent.live} == {
             "a": 3, "b": 5,
         }  # fmt: skip
-        other = client.start_job(1)
+        other = client.start_job(pb.StartJobRequest(workers=1))
         assert other.ranks[0].agent == "b"
         assert {one.switches[0].slot_base for one in (other, job)} == {0, 128}
 
@@ -230,7 +230,7 @@ def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
 def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exception], words: str) -> None:
     """Check that the start fails and leaves nothing; `client` also checks this at the end."""
     with pytest.raises(error, match=words):
-        client.start_job(2, name="bad")
+        client.start_job(pb.StartJobRequest(workers=2, name="bad"))
     job = client.get_job("bad")
     assert job.state == pb.JOB_STATE_FAILED
     assert job.failure
@@ -245,7 +245,7 @@ def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
         ScriptedAgent(client.address, "c", refuses=True),
         ScriptedAgent(client.address, "d") as d,
     ):
-        job = client.start_job(5)
+        job = client.start_job(pb.StartJobRequest(workers=5))
         assert [(rank.agent, rank.rank) for rank in job.ranks] == [("b", 0), ("b", 1), ("d", 2), ("d", 3), ("d", 4)]
         assert [list(assignment.ranks) for assignment in d.messages("assignment")] == [[4], [2, 3, 4]]
         assert b.wait_for("activation") == d.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
@@ -253,7 +253,7 @@ def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
         d.disconnect()
         wait_until(lambda: not client.get_agent("d").live, "the controller knows")
         with pytest.raises(errors.AgentFailed, match="agent a refused its ranks: no sockets left"):
-            client.start_job(5)  # b has no room for the ranks that a and c refuse
+            client.start_job(pb.StartJobRequest(workers=5))  # b has no room for the ranks that a and c refuse
 
 
 def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: ControllerClient):
@@ -261,7 +261,7 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: Contro
         ScriptedAgent(client.address, "a") as first,
         ScriptedAgent(client.address, "b", quiesces=True),
     ):
-        job = client.start_job(2, on_failure=pb.ON_FAILURE_RESTART)
+        job = client.start_job(pb.StartJobRequest(workers=2, on_failure=pb.ON_FAILURE_RESTART))
         assert [rank.agent for rank in job.ranks] == ["a", "b"]
         with ScriptedAgent(client.address, "c", refuses=True), ScriptedAgent(client.address, "d"):
             first.disconnect()
@@ -277,7 +277,7 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_does_not_answer(client
         ScriptedAgent(client.address, "a") as first,
         ScriptedAgent(client.address, "b", quiesces=True),
     ):
-        job = client.start_job(2, on_failure=pb.ON_FAILURE_RESTART)
+        job = client.start_job(pb.StartJobRequest(workers=2, on_failure=pb.ON_FAILURE_RESTART))
         with (
             ScriptedAgent(client.address, "c", answer=lambda _: None) as silent,
             ScriptedAgent(client.address, "d"),
@@ -330,7 +330,7 @@ def test_an_agent_that_dies_during_a_start(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         threading.Thread(target=lambda: (agent.wait_for("assignment"), agent.disconnect())).start()
         with pytest.raises(errors.AgentFailed, match="agent a1 on here was lost"):
-            client.start_job(2)
+            client.start_job(pb.StartJobRequest(workers=2))
 
 
 def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
@@ -346,7 +346,8 @@ def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
         ScriptedAgent(client.address, "a2", answer=answer_late) as other,
         ThreadPoolExecutor(1) as pool,
     ):
-        starting = pool.submit(client.start_job, 4, "early", on_failure=pb.ON_FAILURE_SHRINK)
+        request = pb.StartJobRequest(workers=4, name="early", on_failure=pb.ON_FAILURE_SHRINK)
+        starting = pool.submit(client.start_job, request)
         agent.wait_for("assignment")
         job = client.get_job("early")
         agent.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
@@ -360,12 +361,12 @@ def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
 def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
     client: ControllerClient, agent: ScriptedAgent, switch: SwitchProcess
 ):
-    before = client.start_job(8, name="before", slots=1024)
+    before = client.start_job(pb.StartJobRequest(workers=8, name="before", slots=1024))
     with ThreadPoolExecutor(2) as pool:
         with stopped(switch.process):
             stopping = pool.submit(client.stop_job, before.id)
             agent.wait_for("revocation")
-            starting = pool.submit(client.start_job, 8, "after", slots=1024)
+            starting = pool.submit(client.start_job, pb.StartJobRequest(workers=8, name="after", slots=1024))
             time.sleep(0.3)  # a refused start takes milliseconds
             assert not starting.done()
         assert stopping.result().state == pb.JOB_STATE_STOPPED
@@ -376,7 +377,7 @@ def test_a_start_that_is_stopped(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.stop_job("slow"))).start()
         with pytest.raises(errors.JobEnded, match="job slow was STOPPED before it was ready"):
-            client.start_job(1, name="slow")
+            client.start_job(pb.StartJobRequest(workers=1, name="slow"))
         assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_STOPPED
 
 
@@ -384,21 +385,21 @@ def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.report_exit("slow", 0, 0))).start()
         with pytest.raises(errors.JobEnded, match="job slow was COMPLETED before it was ready"):
-            client.start_job(1, name="slow")
+            client.start_job(pb.StartJobRequest(workers=1, name="slow"))
         assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_COMPLETED
 
 
 def test_a_start_whose_client_gives_up(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None):
         with pytest.raises(errors.DeadlineExceeded):
-            client.start_job(1, name="left", timeout=0.5)
+            client.start_job(pb.StartJobRequest(workers=1, name="left"), timeout=0.5)
         wait_until(lambda: client.get_job("left").state == pb.JOB_STATE_FAILED, "the job failed", 2)
         assert "cancelled by the client" in client.get_job("left").failure
 
 
 def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
     with ScriptedAgent(client.address, "a2") as other:
-        job = client.start_job(4)
+        job = client.start_job(pb.StartJobRequest(workers=4))
         attach_all(agent, job)
         other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
@@ -418,7 +419,7 @@ def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent, limi
 
 def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
     with ScriptedAgent(client.address, "a2") as other:
-        job = client.start_job(4)
+        job = client.start_job(pb.StartJobRequest(workers=4))
         other.disconnect()
         revocation = agent.wait_for("revocation", seconds=limit(2))
         assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [2, 3])
@@ -429,7 +430,7 @@ def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent, limi
 
 def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
     with ScriptedAgent(client.address, "a2", heartbeats=False) as other:
-        job = client.start_job(2)
+        job = client.start_job(pb.StartJobRequest(workers=2))
         revocation = agent.wait_for("revocation", seconds=limit(6))
         assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
         assert "no heartbeat for 4 s" in ended(client, job).failure
@@ -437,7 +438,7 @@ def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAge
 
 
 def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
-    job = client.start_job(4)
+    job = client.start_job(pb.StartJobRequest(workers=4))
     attach_all(agent, job)
     wait_until(lambda: client.get_job(job.id).ranks[3].state == pb.RANK_STATE_ATTACHED, "rank 3 attached")
     job = client.report_exit(job.id, 3, 7)
@@ -452,7 +453,7 @@ def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
 
 
 def test_processes_that_never_attach(client: ControllerClient, agent: ScriptedAgent):
-    job = client.start_job(2)
+    job = client.start_job(pb.StartJobRequest(workers=2))
     assert client.report_exit(job.id, 0, 0).state == pb.JOB_STATE_READY
     assert client.report_exit(job.id, 1, 0).state == pb.JOB_STATE_COMPLETED
 
@@ -465,7 +466,7 @@ def check_failed(agent: ScriptedAgent, job: pb.Job, rank: int, elements: int) ->
 def test_ranks_that_call_differently(
     client: ControllerClient, agent: ScriptedAgent, running, limit: Callable[[float], float]
 ):
-    job = client.start_job(3)
+    job = client.start_job(pb.StartJobRequest(workers=3))
     attach_all(agent, job)
     for rank, elements in enumerate((100, 200, 100)):
         check_failed(agent, job, rank, elements)
@@ -480,7 +481,7 @@ def test_ranks_that_call_differently(
 
 
 def test_long_words_of_an_agent(client: ControllerClient, agent: ScriptedAgent):
-    job = client.start_job(2)
+    job = client.start_job(pb.StartJobRequest(workers=2))
     attach_all(agent, job)
     for rank in range(2):
         call = pb.Call(sequence=9, operation="o" * 80, dtype="d" * 80, elements=rank)
@@ -519,11 +520,11 @@ def test_long_names_are_not_repeated_in_errors(client: ControllerClient):
         client.get_job("x" * 60_000)
     assert len(str(caught.value)) < 200
     with pytest.raises(errors.InvalidRequest, match=r"the message has 4,000,0.. bytes, and may have 65,536"):
-        client.start_job(1, name="x" * 4_000_000)
+        client.start_job(pb.StartJobRequest(workers=1, name="x" * 4_000_000))
 
 
 def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
-    job = client.start_job(3)
+    job = client.start_job(pb.StartJobRequest(workers=3))
     attach_all(agent, job)
     began = time.monotonic()
     check_failed(agent, job, 0, 100)
@@ -536,9 +537,9 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent, 
 
 
 def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: ScriptedAgent):
-    first, second = client.start_job(1), client.start_job(1)
+    first, second = client.start_job(pb.StartJobRequest(workers=1)), client.start_job(pb.StartJobRequest(workers=1))
     with pytest.raises(errors.InvalidRequest, match="and more than a number"):
-        client.start_job(1, name=str(second.id))
+        client.start_job(pb.StartJobRequest(workers=1, name=str(second.id)))
     assert client.get_job(str(second.id)).key == second.key
     with grpc.insecure_channel(client.address) as channel:
         reference = pb.JobReference(name=str(second.id))
@@ -547,7 +548,7 @@ def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: Scri
 
 
 def test_watching(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
-    job = client.start_job(1)
+    job = client.start_job(pb.StartJobRequest(workers=1))
     agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=0))
     seen: list[tuple[float, pb.Job]] = []
     watcher = threading.Thread(target=lambda: seen.extend((time.monotonic(), j) for j in client.watch_job(job.id)))
@@ -565,7 +566,7 @@ def test_watching(client: ControllerClient, agent: ScriptedAgent, limit: Callabl
 
 
 def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: ScriptedAgent):
-    job = client.start_job(1)
+    job = client.start_job(pb.StartJobRequest(workers=1))
     for position in (2**63 - 1, 2**63, 2**64 - 1):
         agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=position))
     wait_until(lambda: client.get_job(job.id).ranks[0].position == 2**63 - 1, "the heartbeat was taken")
@@ -575,7 +576,7 @@ def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: Script
 
 def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agent: ScriptedAgent):
     with ScriptedAgent(client.address, "stranger") as stranger:
-        job = client.start_job(1, name="mine")
+        job = client.start_job(pb.StartJobRequest(workers=1, name="mine"))
         assert job.ranks[0].agent == "a1"
         stranger.event(job, 0, pb.RankEvent.KIND_LOST)
         assert stranger.wait_for("revocation").job == job.id
@@ -592,7 +593,7 @@ def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgen
     agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=1000, epoch=77)))
     revocation = agent.wait_for("revocation")
     assert (revocation.job, revocation.epoch, revocation.reason) == (1000, 77, pb.REVOCATION_REASON_JOB_FAILED)
-    job = client.start_job(1)
+    job = client.start_job(pb.StartJobRequest(workers=1))
     client.stop_job(job.id)
     agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=job.id, epoch=job.epoch)))
     assert agent.wait_for("revocation", 3).reason == pb.REVOCATION_REASON_JOB_STOPPED
@@ -638,12 +639,12 @@ def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[Controlle
 
     for answer in (refuse, forge):
         with ScriptedAgent(client.address, answer=answer), pytest.raises(errors.AgentFailed) as raised:
-            client.start_job(1, name="evil")
+            client.start_job(pb.StartJobRequest(workers=1, name="evil"))
         assert shown in raised.value.message
         assert shown in client.get_job("evil").failure
     with ScriptedAgent(client.address) as agent:
         for kind in (pb.RankEvent.KIND_LOST, pb.RankEvent.KIND_SWITCH_GONE):
-            job = client.start_job(1, name="evil")
+            job = client.start_job(pb.StartJobRequest(workers=1, name="evil"))
             agent.event(job, 0, pb.RankEvent.KIND_ATTACHED, detail=evil)
             agent.event(job, 0, kind, detail=evil)
             wait_until(lambda job=job: client.get_job(job.id).state == pb.JOB_STATE_FAILED, "the job has failed")  # type: ignore[misc]

@@ -75,7 +75,7 @@ def p95(seconds: list[float]) -> float:
 
 def test_no_all_reduce_fails(controller: ControllerProcess, agent: Path, figure: Callable[[str], None]) -> None:
     with ControllerClient(controller.listen) as client:
-        job = client.start_job(2, name="goes-on")
+        job = client.start_job(pb.StartJobRequest(workers=2, name="goes-on"))
     quiet: dict[int, list[float]] = {}
     killed: dict[int, list[float]] = {}
     back = threading.Event()
@@ -120,7 +120,7 @@ def test_while_a_job_changes_its_epoch(controller: ControllerProcess) -> None:
     """Check that the job fails when a controller takes over, which cannot know how far the change got."""
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2") as other:
-        job = client.start_job(2, name="changes", on_failure=pb.ON_FAILURE_SHRINK)
+        job = client.start_job(pb.StartJobRequest(workers=2, name="changes", on_failure=pb.ON_FAILURE_SHRINK))
         agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
         other.event(job, 1, pb.RankEvent.KIND_ATTACHED)
         other.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
@@ -134,4 +134,4 @@ def test_while_a_job_changes_its_epoch(controller: ControllerProcess) -> None:
     )
     assert client.list_switches()[0].slots_free == client.list_switches()[0].slots
     with ScriptedAgent(client.address) as agent:
-        assert client.start_job(2).epoch > job.epoch + 1
+        assert client.start_job(pb.StartJobRequest(workers=2)).epoch > job.epoch + 1

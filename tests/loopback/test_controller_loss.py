@@ -80,7 +80,7 @@ def test_another_switch_is_not_known(client: ControllerClient):
 def test_losses_neither_count_as_tables_of_jobs_nor_go_with_them(client: ControllerClient):
     client.set_loss(ports=[1], ingress=0.5)
     with ScriptedAgent(client.address):
-        job = client.start_job(2)
+        job = client.start_job(pb.StartJobRequest(workers=2))
         client.stop_job(job.id)
     assert job.state == pb.JOB_STATE_READY
     assert losses(client) == {1: (pytest.approx(0.5), 0)}

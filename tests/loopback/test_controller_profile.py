@@ -54,7 +54,7 @@ def reply(agent: ScriptedAgent, answer: Any) -> None:
 
 def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -> None:
     with ScriptedAgent(client.address) as one, ScriptedAgent(client.address, "a2"):
-        job = client.start_job(4, name="p")
+        job = client.start_job(pb.StartJobRequest(workers=4, name="p"))
         mine = [rank.rank for rank in job.ranks if rank.agent == "a1"]
         other = [rank.rank for rank in job.ranks if rank.agent == "a2"]
         assert mine
@@ -84,7 +84,7 @@ def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -
 
 def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> None:
     with ScriptedAgent(client.address) as one, ScriptedAgent(client.address, "a2") as two:
-        job = client.start_job(2, name="p")
+        job = client.start_job(pb.StartJobRequest(workers=2, name="p"))
         ranks = {rank.agent: rank.rank for rank in job.ranks}
         one.send(pb.AgentMessage(rank_profiles=pb.RankProfiles(number=1, ranks=[pb.RankProfile(rank=ranks["a1"])])))
 
@@ -111,7 +111,7 @@ def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(
     client: ControllerClient, limit: Callable[[float], float]
 ) -> None:
     with ScriptedAgent(client.address) as agent:
-        client.start_job(2, name="p")
+        client.start_job(pb.StartJobRequest(workers=2, name="p"))
         threading.Thread(target=lambda: (agent.wait_for("profile_order"), agent.disconnect()), daemon=True).start()
         began = time.monotonic()
         found = client.profile_job("p")
@@ -122,7 +122,7 @@ def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(
 
 def test_a_job_that_has_ended_has_no_profile(client: ControllerClient) -> None:
     with ScriptedAgent(client.address):
-        client.start_job(1, name="p")
+        client.start_job(pb.StartJobRequest(workers=1, name="p"))
         client.stop_job("p")
         with pytest.raises(errors.JobEnded, match="STOPPED"):
             client.profile_job("p")
@@ -139,11 +139,11 @@ def test_what_happens_is_in_the_event_log(tmp_path: Path) -> None:
         running_controller(tmp_path, configuration(switch)) as (process, client),
     ):
         with ScriptedAgent(client.address) as agent:
-            job = client.start_job(1, name="e")
+            job = client.start_job(pb.StartJobRequest(workers=1, name="e"))
             agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
             wait_until(lambda: client.get_job("e").state == pb.JOB_STATE_RUNNING, "the rank attached")
             with pytest.raises(errors.JobExists):
-                client.start_job(1, name="e")
+                client.start_job(pb.StartJobRequest(workers=1, name="e"))
             client.report_exit("e", 0, 3)
         wait_until(lambda: not client.list_agents()[0].live, "the agent is gone")
         client.set_loss(ports=[1], ingress=0.5)

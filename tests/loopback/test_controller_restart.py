@@ -74,7 +74,7 @@ def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **va
 def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: SwitchProcess):
     client = controller.start()
     agent = ScriptedAgent(client.address).__enter__()
-    job = client.start_job(2)
+    job = client.start_job(pb.StartJobRequest(workers=2))
     detail = client.show_switch()
     controller.kill()
 
@@ -100,7 +100,7 @@ def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: Swi
 def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address, "a1") as first, ScriptedAgent(client.address, "a2") as second:
-        job = client.start_job(4)
+        job = client.start_job(pb.StartJobRequest(workers=4))
         controller.kill()
         assert first.ended.wait(DEADLINE)
         assert second.ended.wait(DEADLINE)
@@ -139,7 +139,7 @@ def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess):
 def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, values: dict[str, str], words: str):
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
-        job = client.start_job(2)
+        job = client.start_job(pb.StartJobRequest(workers=2))
         controller.kill()
         assert agent.ended.wait(DEADLINE)
     client = controller.start()
@@ -209,7 +209,7 @@ def test_setting_up_twice_writes_nothing(controller: ControllerProcess):
 def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path):
     client = controller.start()
     with ScriptedAgent(client.address):
-        assert client.start_job(1).id == 1
+        assert client.start_job(pb.StartJobRequest(workers=1)).id == 1
     client.close()
     controller.stop()
 
@@ -223,7 +223,7 @@ def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: 
         store.execute("UPDATE job_switches SET multicast_group = 1023")  # as admission numbers it
     client = controller.start()
     with ScriptedAgent(client.address):
-        job = client.start_job(1)
+        job = client.start_job(pb.StartJobRequest(workers=1))
         assert job.id == 1
         assert not any(client.get_job(1).counters.values())
 
@@ -240,11 +240,11 @@ def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
         assert (seen.connected, seen.primary) == (True, False)
         with ScriptedAgent(client.address):
             with pytest.raises(errors.SwitchUnavailable, match="another controller is its primary"):
-                client.start_job(1)
+                client.start_job(pb.StartJobRequest(workers=1))
             first.stop()
             wait_until(lambda: client.list_switches()[0].primary, "the second controller takes over")
             wait_until(lambda: client.list_switches()[0].connected, "and has set the switch up")
-            assert client.start_job(1).state == pb.JOB_STATE_READY
+            assert client.start_job(pb.StartJobRequest(workers=1)).state == pb.JOB_STATE_READY
     finally:
         first.stop()
         second.stop()
@@ -253,7 +253,7 @@ def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
 def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: ControllerProcess):
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
-        job = client.start_job(1)
+        job = client.start_job(pb.StartJobRequest(workers=1))
         assert controller.process is not None
         suspend(controller.process)
         assert not agent.ended.wait(6)
@@ -265,7 +265,7 @@ def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: C
 def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess, switch: SwitchProcess):
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
-        client.start_job(1, name="old")
+        client.start_job(pb.StartJobRequest(workers=1, name="old"))
         controller.stop()
         assert agent.ended.wait(DEADLINE)
     controller.config.write_text(configuration(switch, values_per_packet=128))
@@ -274,4 +274,4 @@ def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess,
     assert job.state == pb.JOB_STATE_FAILED
     assert job.failure == "switch s1 has 128 values per packet, not 64, since the controller was restarted"
     with ScriptedAgent(client.address):
-        assert client.start_job(1).values_per_packet == 128
+        assert client.start_job(pb.StartJobRequest(workers=1)).values_per_packet == 128

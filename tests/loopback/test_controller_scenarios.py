@@ -59,7 +59,7 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
     (seen,) = client.list_switches()
     assert (seen.target, seen.slots, seen.connected, seen.primary) == (switch.target, switch.slots, True, True)
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2):
-        job = client.start_job(4, name="train")
+        job = client.start_job(pb.StartJobRequest(workers=4, name="train"))
         assert (job.state, job.switches[0].slots, job.values_per_packet) == (
             pb.JOB_STATE_READY,
             switch.pool,
@@ -90,7 +90,8 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
 def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: ControllerProcess):
     client = controller.start()
     with ScriptedAgent(client.address):
-        first, second = client.start_job(2, slots=32), client.start_job(3, slots=16)
+        first = client.start_job(pb.StartJobRequest(workers=2, slots=32))
+        second = client.start_job(pb.StartJobRequest(workers=3, slots=16))
         assert first.id != second.id
         assert first.epoch != second.epoch
         assert {job.switches[0].slot_base for job in (first, second)} == {0, 32}
@@ -99,7 +100,7 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
         client.stop_job(first.id)
         assert tables(client) == {"worker_table": 3, "job_table": 1, "rank_table": 3, "switch_address_table": 1}
         assert [group.id for group in client.show_switch().groups] == [second.id]
-        again = client.start_job(1, slots=32)
+        again = client.start_job(pb.StartJobRequest(workers=1, slots=32))
         assert again.switches[0].slot_base == 0
         assert again.epoch > second.epoch
         for job in (second, again):
@@ -110,7 +111,7 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
 def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess, limit: Callable[[float], float]):
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2) as other:
-        job = client.start_job(4)
+        job = client.start_job(pb.StartJobRequest(workers=4))
         attach_all(client, agent, job)
         other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
@@ -128,7 +129,7 @@ def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProces
 def test_the_controller_is_restarted(switch: ControlledSwitch, controller: ControllerProcess, violently: bool):
     client = controller.start()
     agent = ScriptedAgent(client.address).__enter__()
-    job = client.start_job(2, name="survivor")
+    job = client.start_job(pb.StartJobRequest(workers=2, name="survivor"))
     attach_all(client, agent, job)
     before_tables = sorted(map(str, client.show_switch().entries))
     controller.kill() if violently else controller.stop()
@@ -148,7 +149,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
             agent.event(job, rank, pb.RankEvent.KIND_CLOSED)
         *_, last = client.watch_job("survivor")
         assert last.state == pb.JOB_STATE_COMPLETED
-        other = client.start_job(2)
+        other = client.start_job(pb.StartJobRequest(workers=2))
         assert (other.epoch, other.switches[0].slot_base) == (job.epoch + 63, 0)
 
 
@@ -158,12 +159,12 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
     wait_until(lambda: "refused" in client.list_switches()[0].failure, "the failure is told")
     with ScriptedAgent(client.address) as agent:
         with pytest.raises(errors.SwitchUnavailable, match=r"switch s1 at .* is not available: "):
-            client.start_job(1)
+            client.start_job(pb.StartJobRequest(workers=1))
         with pytest.raises(errors.SwitchUnavailable):
             client.show_switch()
         switch.start()
         wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
-        waiting, working = client.start_job(1, slots=16), client.start_job(1, slots=16)
+        waiting, working = (client.start_job(pb.StartJobRequest(workers=1, slots=16)) for _ in range(2))
         attach_all(client, agent, working)
         switch.stop()
         wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
@@ -190,7 +191,7 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
 def test_a_past_that_the_store_does_not_know(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
     client = controller.start()
     with ScriptedAgent(client.address):
-        client.start_job(1)
+        client.start_job(pb.StartJobRequest(workers=1))
         controller.kill()
     for file in tmp_path.glob("store.sqlite*"):
         file.unlink()
@@ -207,7 +208,7 @@ def test_an_older_copy_of_the_store(switch: ControlledSwitch, controller: Contro
     shutil.copy(tmp_path / "store.sqlite", tmp_path / "copy")
     client = controller.start()
     with ScriptedAgent(client.address):
-        client.start_job(1)
+        client.start_job(pb.StartJobRequest(workers=1))
         controller.kill()
         for file in tmp_path.glob("store.sqlite*"):
             file.unlink()
@@ -227,10 +228,10 @@ def test_epochs_that_are_used_up(switch: ControlledSwitch, controller: Controlle
         store.execute("UPDATE epochs SET last = 65534")
         store.commit()
     with ScriptedAgent(client.address):
-        last = client.start_job(1)
+        last = client.start_job(pb.StartJobRequest(workers=1))
         assert last.epoch == 65535
         with pytest.raises(errors.NoRoom, match="used up its 65535 epochs"):
-            client.start_job(1)
+            client.start_job(pb.StartJobRequest(workers=1))
         client.stop_job(last.id)
-        assert client.start_job(1).epoch == 1
+        assert client.start_job(pb.StartJobRequest(workers=1)).epoch == 1
     assert "starts over with empty registers" in controller.log.read_text()

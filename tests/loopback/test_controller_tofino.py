@@ -15,6 +15,7 @@ from test_bfrt_names import known
 from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +46,9 @@ def test_it_is_listed_with_its_interface(client: ControllerClient):
 
 def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient):
     with ScriptedAgent(client.address, max_ranks=64):
-        assert client.start_job(32, slots=32).workers == 32
+        assert client.start_job(pb.StartJobRequest(workers=32, slots=32)).workers == 32
         with pytest.raises(errors.NoRoom, match=r"switch s1 \(tofino\) has at most 32 workers, not 33") as caught:
-            client.start_job(33, slots=32)
+            client.start_job(pb.StartJobRequest(workers=33, slots=32))
         assert caught.value.figures == {"workers": "33", "workers_maximum": "32"}
 
 
@@ -57,7 +58,7 @@ def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient
         ScriptedAgent(client.address, "a2", switch_port=2, max_ranks=2) as left_out,
         ScriptedAgent(client.address, "b1", switch_port=3, max_ranks=4),
     ):
-        job = client.start_job(3, slots=32)
+        job = client.start_job(pb.StartJobRequest(workers=3, slots=32))
         assert {rank.agent for rank in job.ranks} == {"b1"}
         over = left_out.wait_for("revocation")
         (asked,) = left_out.messages("assignment")
@@ -71,10 +72,10 @@ def test_ranks_go_to_one_pipe(client: ControllerClient):
         ScriptedAgent(client.address, "a2", switch_port=2, max_ranks=2),
         ScriptedAgent(client.address, "b1", switch_port=3, max_ranks=4),
     ):
-        assert {rank.agent for rank in client.start_job(5, slots=32).ranks} == {"a1", "a2"}
-        assert {rank.agent for rank in client.start_job(2, slots=32).ranks} == {"b1"}
+        assert {rank.agent for rank in client.start_job(pb.StartJobRequest(workers=5, slots=32)).ranks} == {"a1", "a2"}
+        assert {rank.agent for rank in client.start_job(pb.StartJobRequest(workers=2, slots=32)).ranks} == {"b1"}
         with pytest.raises(errors.NoAgent) as caught:
-            client.start_job(3, slots=32)
+            client.start_job(pb.StartJobRequest(workers=3, slots=32))
         assert "one pipe of switch s1: pipe 0: room for 0 (a1, a2); pipe 1: room for 2 (b1)" in caught.value.message
 
 
@@ -83,9 +84,9 @@ def test_an_agent_on_a_port_that_is_not_configured(client: ControllerClient):
         with pytest.raises(
             errors.NoAgent, match=r"port 7 of switch s1, which has no such port: give it a \[\[switches"
         ):
-            client.start_job(1)
+            client.start_job(pb.StartJobRequest(workers=1))
         with ScriptedAgent(client.address, "a2"):
-            assert client.start_job(1).ranks[0].agent == "a2"
+            assert client.start_job(pb.StartJobRequest(workers=1)).ranks[0].agent == "a2"
 
 
 def test_losses(client: ControllerClient):
@@ -101,7 +102,7 @@ def test_the_wrong_program(tmp_path: Path):
                 words = "switch s1 runs 'switchml' and not 'switch'"
                 wait_until(lambda: words in client.list_switches()[0].failure, "the failure is told")
                 with ScriptedAgent(client.address), pytest.raises(errors.SwitchUnavailable, match=words):
-                    client.start_job(1)
+                    client.start_job(pb.StartJobRequest(workers=1))
         finally:
             process.stop()
 

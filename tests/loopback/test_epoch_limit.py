@@ -88,7 +88,7 @@ def reduce_until(comm: switchml.Communicator, first: int, kind: type[Error]) -> 
 
 def test_all_ranks_of_a_job_that_aborts_are_told(fabric: tuple[ControllerClient, Path]) -> None:
     client, agent = fabric
-    job = client.start_job(RANKS, slots=SLOTS)
+    job = client.start_job(pb.StartJobRequest(workers=RANKS, slots=SLOTS))
 
     def train(comm: switchml.Communicator) -> int:
         call, error = reduce_until(comm, 0, switchml.EpochSpent)
@@ -104,7 +104,7 @@ def test_all_ranks_of_a_job_that_aborts_are_told(fabric: tuple[ControllerClient,
 
 def test_a_job_that_survives_losses_goes_on_in_a_new_epoch(fabric: tuple[ControllerClient, Path]) -> None:
     client, agent = fabric
-    job = client.start_job(RANKS, slots=SLOTS, on_failure=pb.ON_FAILURE_SHRINK)
+    job = client.start_job(pb.StartJobRequest(workers=RANKS, slots=SLOTS, on_failure=pb.ON_FAILURE_SHRINK))
 
     def train(comm: switchml.Communicator) -> int:
         call = 0  # the first incomplete call

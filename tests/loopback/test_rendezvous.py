@@ -222,7 +222,7 @@ def test_the_end_of_a_rank_is_noticed_by_the_next_call_of_the_others(
 
 
 def test_a_rank_that_attaches_late_learns_who_has_closed(fabric: Fabric) -> None:
-    job = fabric.client.start_job(3)
+    job = fabric.client.start_job(pb.StartJobRequest(workers=3))
     agents = {rank.rank: Path(rank.agent_socket) for rank in job.ranks}
 
     def connect(rank: int) -> switchml.Communicator:

@@ -72,7 +72,7 @@ CALLS: dict[str, tuple[Callable[[ControllerClient], object], set[str]]] = {
     "Jobs/List": (lambda c: c.list_jobs(), set(ROLES)),
     "Jobs/Watch": (lambda c: next(c.watch_job(999)), set(ROLES)),
     "Jobs/Profile": (lambda c: c.profile_job(999), set(ROLES)),
-    "Jobs/Start": (lambda c: c.start_job(65), {"operator", "admin"}),
+    "Jobs/Start": (lambda c: c.start_job(pb.StartJobRequest(workers=65)), {"operator", "admin"}),
     "Jobs/Stop": (lambda c: c.stop_job(999), {"operator", "admin"}),
     "Jobs/ReportExit": (lambda c: c.report_exit(999, 0, 0), {"operator", "admin"}),
     "Agents/List": (lambda c: c.list_agents(), set(ROLES)),
@@ -140,7 +140,7 @@ def test_an_agent_speaks_for_itself_only(fabric: SecuredFabric) -> None:
 
 def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
     with fabric.client("operator-alice") as alice, fabric.client("operator-carol") as carol:
-        job = alice.start_job(1, "alices")
+        job = alice.start_job(pb.StartJobRequest(workers=1, name="alices"))
         assert job.tenant == "vision"
         for change in (lambda: carol.stop_job(job.id), lambda: carol.report_exit(job.id, 0, 1)):
             with pytest.raises(PermissionDenied, match=r"job alices belongs to tenant vision.*carol to tenant speech"):
@@ -148,7 +148,7 @@ def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent:
         assert carol.get_job(job.id).state == job.state
         with fabric.client("operator-bob") as bob:  # a member, whose certificate has another organization
             bob.stop_job(job.id)
-        other = carol.start_job(1, "carols", slots=2)
+        other = carol.start_job(pb.StartJobRequest(workers=1, name="carols", slots=2))
         with fabric.client("admin") as admin:
             admin.stop_job(other.id)
 
@@ -167,14 +167,14 @@ def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
         fabric.client("admin") as admin,
     ):
         with pytest.raises(NoAgent, match=r"the 0 live agents of switch s1 .* Agents of other tenants .* there are 2"):
-            alice.start_job(1, slots=2)
+            alice.start_job(pb.StartJobRequest(workers=1, slots=2))
         with agent_of(fabric, "v1", max_ranks=1):
-            job = alice.start_job(1, slots=2)
+            job = alice.start_job(pb.StartJobRequest(workers=1, slots=2))
             assert [rank.agent for rank in job.ranks] == ["vision/v1"]
             with pytest.raises(NoAgent, match="the 1 live agents of switch s1 have room for 0"):
-                alice.start_job(1, slots=2)
+                alice.start_job(pb.StartJobRequest(workers=1, slots=2))
             with agent_of(fabric, "a1"):
-                assert [rank.agent for rank in alice.start_job(1, slots=2).ranks] == ["a1"]
+                assert [rank.agent for rank in alice.start_job(pb.StartJobRequest(workers=1, slots=2)).ranks] == ["a1"]
                 found = {one.name: (one.tenant, one.shared) for one in alice.list_agents() if one.live}
             for left in alice.list_jobs():
                 alice.stop_job(left.id)
@@ -182,11 +182,11 @@ def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
             agent_of(fabric, "v1", refuses=True),
             pytest.raises(AgentFailed, match="agent vision/v1 refused its ranks"),
         ):
-            alice.start_job(1, slots=2)
-        job = carol.start_job(1, slots=2)
+            alice.start_job(pb.StartJobRequest(workers=1, slots=2))
+        job = carol.start_job(pb.StartJobRequest(workers=1, slots=2))
         assert [rank.agent for rank in job.ranks] == ["speech/s1"]
         carol.stop_job(job.id)
-        job = admin.start_job(1, slots=2)
+        job = admin.start_job(pb.StartJobRequest(workers=1, slots=2))
         assert [rank.agent for rank in job.ranks] == ["a2"]
         admin.stop_job(job.id)
     assert found == {
@@ -200,7 +200,7 @@ def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
 def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabric) -> None:
     with agent_of(fabric, "v1", quiesces=True), fabric.client("operator-alice") as alice:
         with agent_of(fabric, "a1") as first:
-            job = alice.start_job(2, slots=2, on_failure=pb.ON_FAILURE_RESTART)
+            job = alice.start_job(pb.StartJobRequest(workers=2, slots=2, on_failure=pb.ON_FAILURE_RESTART))
             assert [rank.agent for rank in job.ranks] == ["a1", "vision/v1"]
             with agent_of(fabric, "s1"):  # it has fewer ranks than v1
                 first.disconnect()
@@ -222,7 +222,7 @@ def test_agents_of_one_name_in_two_tenants(fabric: SecuredFabric, tmp_path: Path
         ScriptedAgent(fabric.address, "twin", tls=twins[0], instance="secret") as first,
         fabric.client("operator-alice") as alice,
     ):
-        job = alice.start_job(1, slots=2)
+        job = alice.start_job(pb.StartJobRequest(workers=1, slots=2))
         first.event(job, 0, pb.RankEvent.KIND_ATTACHED)
         wait_until(lambda: alice.get_job(job.id).state == pb.JOB_STATE_RUNNING, "the job runs")
         assert not any(one.registration.instance for one in alice.list_agents())
@@ -246,7 +246,7 @@ def test_a_shared_agents_name_in_another_organization_is_not_shared(fabric: Secu
     ):
         assert {one.name: one.shared for one in admin.list_agents() if one.live} == {"speech/a1": False}
         with pytest.raises(NoAgent, match="the 0 live agents"):
-            alice.start_job(1, slots=2)
+            alice.start_job(pb.StartJobRequest(workers=1, slots=2))
 
 
 def test_a_members_name_in_another_organization_does_not_belong(fabric: SecuredFabric, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_members_name_in_another_organization_does_not_belong(fabric: SecuredF
         fabric.client("operator-alice") as alice,
         ControllerClient(fabric.address, tls=bob) as other,
     ):
-        job = alice.start_job(1, slots=2)
+        job = alice.start_job(pb.StartJobRequest(workers=1, slots=2))
         with pytest.raises(
             PermissionDenied, match=r"job .* belongs to tenant vision, and operator bob to tenant speech"
         ):
@@ -289,7 +289,7 @@ def test_tenants_use_the_same_key_without_meeting(fabric: SecuredFabric) -> None
 
 def test_another_tenants_job_of_a_keys_name_is_named_at_once(fabric: SecuredFabric) -> None:
     with agent_of(fabric, "v1") as v1, agent_of(fabric, "s1"), fabric.client("operator-carol") as carol:
-        job = carol.start_job(1, job_name("k", "vision"), slots=2)
+        job = carol.start_job(pb.StartJobRequest(workers=1, name=job_name("k", "vision"), slots=2))
         announce(v1, 0, 1)
         refusal = v1.wait_for("rendezvous_refusal")
         assert refusal.error == "JobExists"
@@ -302,10 +302,10 @@ def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
         with pytest.raises(
             QuotaExceeded, match="tenant vision may have 3 workers at once, 0 are in use and 4 more were asked for"
         ):
-            alice.start_job(4)
-        first = alice.start_job(2, slots=2)
+            alice.start_job(pb.StartJobRequest(workers=4))
+        first = alice.start_job(pb.StartJobRequest(workers=2, slots=2))
         with pytest.raises(QuotaExceeded) as caught:
-            alice.start_job(2, slots=2)
+            alice.start_job(pb.StartJobRequest(workers=2, slots=2))
         assert caught.value.figures == {
             "tenant": "vision",
             "quota": "workers",
@@ -313,37 +313,37 @@ def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
             "in_use": "2",
             "asked": "2",
         }
-        second = alice.start_job(1, slots=2)
+        second = alice.start_job(pb.StartJobRequest(workers=1, slots=2))
         with fabric.client("operator-bob") as bob, pytest.raises(QuotaExceeded, match="2 jobs at once, has 2"):
-            bob.start_job(1, slots=2)
+            bob.start_job(pb.StartJobRequest(workers=1, slots=2))
         with pytest.raises(
             QuotaExceeded, match="tenant speech may have 64 slots at once, 0 are in use and 128 more were asked for"
         ):
-            carol.start_job(1)  # the switch's default
-        third = carol.start_job(1, slots=64)
+            carol.start_job(pb.StartJobRequest(workers=1))  # the switch's default
+        third = carol.start_job(pb.StartJobRequest(workers=1, slots=64))
         fabric.controller.kill()  # live jobs also count for the next controller
         fabric.controller.start().close()
         wait_until(lambda: agent.ended.is_set(), "the agent has noticed")
         with ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1"):
             with pytest.raises(QuotaExceeded, match="has 64"):
-                carol.start_job(1, slots=2)
+                carol.start_job(pb.StartJobRequest(workers=1, slots=2))
             for job in (first, second, third):
                 with fabric.client("admin") as admin:
                     admin.stop_job(job.id)
-            carol.stop_job(carol.start_job(1, slots=64).id)
+            carol.stop_job(carol.start_job(pb.StartJobRequest(workers=1, slots=64)).id)
 
 
 def test_the_event_log_says_who_did_it(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
     with fabric.client("operator-alice") as alice, fabric.client("admin") as admin, fabric.client("viewer") as viewer:
         newest = max((event.number for event in viewer.read_events()), default=0)
-        job = alice.start_job(1, "watched", slots=2)
+        job = alice.start_job(pb.StartJobRequest(workers=1, name="watched", slots=2))
         admin.stop_job(job.id)
         admin.drain_switch()
         admin.drain_switch(drained=False)
         admin.set_loss(ports=[1], ingress=0.5)
         admin.set_loss(ports=[1], ingress=0)
         with pytest.raises(QuotaExceeded):
-            alice.start_job(60)
+            alice.start_job(pb.StartJobRequest(workers=60))
         for _ in range(2):
             with pytest.raises(PermissionDenied):
                 viewer.drain_switch()

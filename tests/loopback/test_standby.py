@@ -104,7 +104,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def all_reduce_during(pair: Pair, event: Callable[[], None]) -> None:
     """Make checked all-reduces on two ranks, before and while `event` happens and afterwards."""
-    job = pair.client.start_job(2, name="goes-on")
+    job = pair.client.start_job(pb.StartJobRequest(workers=2, name="goes-on"))
     done, sums, errors = threading.Event(), [0, 0], []
 
     def train(rank: int) -> None:
@@ -157,7 +157,7 @@ def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str, figure: C
     assert pair.client.info().term == 2
     *_, last = pair.client.watch_job("goes-on")
     assert last.state == pb.JOB_STATE_COMPLETED
-    assert pair.client.start_job(2).state == pb.JOB_STATE_READY
+    assert pair.client.start_job(pb.StartJobRequest(workers=2)).state == pb.JOB_STATE_READY
     if how == "stalled":
         resume(first)
         if f"killed process {first.pid}" not in pair.log(1).read_text():  # inside a transaction

@@ -18,6 +18,7 @@ from tree_fabric import DEADLINE, LOSSY, SLOTS, THREE_LEVELS, TWO_LEAVES, VALUES
 
 import switchml
 from switchml.controller.errors import NoAgent
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.floats import sum_digits
 
 Floats = npt.NDArray[np.float32]
@@ -109,12 +110,13 @@ def test_jobs_share_the_trees(racks: Fabric) -> None:
 
 
 def test_controller_places_ranks_on_few_switches(racks: Fabric) -> None:
-    jobs = [racks.client.start_job(workers, name=f"placed-{workers}") for workers in (6, 5, 4)]
+    requests = [pb.StartJobRequest(workers=workers, name=f"placed-{workers}") for workers in (6, 5, 4)]
+    jobs = [racks.client.start_job(request) for request in requests]
     assert [len(job.switches) for job in jobs] == [1, 1, 3]
     assert jobs[0].switches[0].switch != jobs[1].switches[0].switch
     assert len({place.epoch for place in jobs[2].switches}) == len({place.slot_base for place in jobs[2].switches}) == 1
     with pytest.raises(NoAgent, match=r"2 ranks asked, .* of the tree have room for 1"):
-        racks.client.start_job(2, name="too-many")
+        racks.client.start_job(pb.StartJobRequest(workers=2, name="too-many"))
     for job in jobs:
         racks.client.stop_job(job.name)
 

@@ -12,6 +12,7 @@ from device_harness import SWITCH_IP, SWITCH_MAC, DeviceFabric, link_counters, p
 from softswitch_frames import checksum, ethernet
 from veth_wires import HOSTS, Wires, fabric_options, mac_of, veth_wires, why_not
 
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from switchml.dataplane.devices import built
 
@@ -79,7 +80,7 @@ def rank_port(fabric: DeviceFabric) -> int:
 def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, kind: str) -> None:
     options, agents = fabric_options([kind] * HOSTS, wires)
     with running_fabric(tmp_path, options, agents, wires.prefix(wires.switch)) as fabric:
-        job = fabric.client.start_job(2)
+        job = fabric.client.start_job(pb.StartJobRequest(workers=2))
         port = rank_port(fabric)
         datagram = 8 + PROTOCOL_HEADER_BYTES
         whole = 20 + datagram

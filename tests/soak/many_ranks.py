@@ -173,7 +173,7 @@ def resident(pid: int) -> float:
 def start(client: ControllerClient, groups: Groups, ranks: int, cost: Cost | None = None) -> pb.Job:
     """Start a job, attach all its ranks, and wait until the controller knows that."""
     began = time.monotonic()
-    job = client.start_job(ranks, switch="spine")
+    job = client.start_job(pb.StartJobRequest(workers=ranks, switch="spine"))
     ready = time.monotonic()
     groups.attach(job)
     wait_until(lambda: _all_attached(client.get_job(job.id)), f"all ranks of job {job.name} are attached", _DEADLINE)

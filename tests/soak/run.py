@@ -350,7 +350,7 @@ def main() -> int:
     ):
         with fabric.client() as client:  # create the objects that then remain
             for _ in range(3):
-                client.stop_job(client.start_job(8).id)
+                client.stop_job(client.start_job(pb.StartJobRequest(workers=8)).id)
             if seconds >= _LONG_SECONDS:
                 fill_event_log(client)
         use_all_slots(fabric)

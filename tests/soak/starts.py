@@ -28,6 +28,7 @@ from sampling import ALLOWANCES, KIB, MIB, Holding, holding_of
 
 from switchml.benchmarks.workers.counters import of_processes
 from switchml.controller.errors import NoRoom
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.switches import MAX_EPOCH
 
 _WORKERS = 4
@@ -79,7 +80,7 @@ class Starts:
         while True:
             begin = time.monotonic()
             try:
-                job = client.start_job(_WORKERS, slots=_SLOTS)
+                job = client.start_job(pb.StartJobRequest(workers=_WORKERS, slots=_SLOTS))
                 break
             except NoRoom as refusal:  # the epochs are used up, and other jobs have not yet ended
                 if "epochs" not in str(refusal) or time.monotonic() > deadline:
@@ -125,7 +126,7 @@ def main() -> int:
     ):
         with fabric.client() as client:  # create the objects that then remain
             for _ in range(10):
-                client.stop_job(client.start_job(_WORKERS, slots=_SLOTS).id)
+                client.stop_job(client.start_job(pb.StartJobRequest(workers=_WORKERS, slots=_SLOTS)).id)
         before = {name: held for name, pid in fabric.processes().items() if (held := holding_of(pid)) is not None}
         use_up_epochs(fabric, count // 3)
         starts = Starts(fabric, options.at_once)
@@ -134,7 +135,7 @@ def main() -> int:
         took = time.monotonic() - began
         wrong = nothing_is_left(fabric, before) + check_idle(fabric)
         with fabric.client() as client:
-            last = client.start_job(_WORKERS, slots=_SLOTS)
+            last = client.start_job(pb.StartJobRequest(workers=_WORKERS, slots=_SLOTS))
             client.stop_job(last.id)
     series = {
         (name, quantity): [getattr(each, quantity) for each in held]

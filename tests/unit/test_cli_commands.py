@@ -160,7 +160,7 @@ def test_version(invoke) -> None:
     assert invoke("--version").stdout == f"switchml-ctl, version {VERSION}\n"
 
 
-@pytest.mark.parametrize("workers", ["0", "4097", "-1"])
+@pytest.mark.parametrize("workers", ["0", "4097", "-1", str(2**40)])
 def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke) -> None:
     result = invoke("job", "start", f"--workers={workers}", "--json")
     assert result.exit_code == 2
@@ -184,6 +184,8 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("job", "show", "\udcff"), "not text"),
         (("switch", "loss", "--egress", "0.5", "--port", "512"), "a port must be a number from 1 to 511, or all"),
         (("job", "start"), "Missing option '--workers'"),
+        (("job", "start", "--workers", "2", "--slots", "-8"), "-8 is outside 0..32768"),
+        (("job", "start", "--workers", "2", "--priority", str(2**40)), "is not in the range 0<=x<=7"),
         (("job", "start", "--workers", "2", "--detach"), "for jobs with a COMMAND"),
         (("job", "start", "--workers", "2", "--env", "NAME", "--", "true"), "'NAME' is not NAME=VALUE"),
         (("job", "logs", "1", "--rank", "4096"), "4096 is not in the range"),
