@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from switchml.controller.admission.placement import Placement, Placements
 from switchml.controller.admission.quotas import Quotas
-from switchml.controller.admission.request import JobRequest, next_job_id
+from switchml.controller.admission.request import JobRequest, next_job_id, validate
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.admission.trees import JobTree
 from switchml.controller.errors import ControllerError, InvalidRequest, JobExists, NoAgent, NoFloats, NoRoom, StoreError
@@ -63,8 +63,8 @@ class Admission:
         self._pools = pools
         self._placements = placements
 
-    async def admit(self, request: JobRequest, placement: Placement | None = None) -> Admitted:
-        """Return a new job, PENDING and in the store, with its ranks on the agents of `placement` if that is given.
+    async def admit(self, request: JobRequest) -> Admitted:
+        """Return a new job, PENDING and in the store.
 
         The caller must add it to the other jobs before it awaits anything. If there is no room, this waits until the
         ending jobs have freed their slots and ranks. Refusals are recorded in the event log.
@@ -76,26 +76,27 @@ class Admission:
 
         """
         try:
-            request.validate()
+            validate(request.options)
             await self._renew_epochs(request)
-            return await self._admit_when_free(request, placement)
+            return await self._admit_when_free(request)
         except ControllerError as refusal:
-            name = f"job {request.name!r} with " if request.name else ""
-            why = f"{name}{request.workers} workers: {refusal.message}"
-            self._store.events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
+            options = request.options
+            name = f"job {options.name!r} with " if options.name else ""
+            why = f"{name}{options.workers} workers: {refusal.message}"
+            self._store.events.record(EventKind.JOB_REFUSED, why, switch=options.switch)
             raise
 
     async def _renew_epochs(self, request: JobRequest) -> None:
         """Restart the epochs of switches without jobs on which the tenant can have no more."""
-        for switch in self._switches.candidates(request.switch, request.tenant):
+        for switch in self._switches.candidates(request.options.switch, request.tenant):
             if not any(place.switch == switch.name for job in self._jobs.held() for place in job.switches):
                 await self._switches.renew_epochs(switch, request.tenant)
 
-    async def _admit_when_free(self, request: JobRequest, placement: Placement | None) -> Admitted:
+    async def _admit_when_free(self, request: JobRequest) -> Admitted:
         deadline = time.monotonic() + _ENDING_SECONDS
         while True:
             try:
-                return self._admit(request, placement)
+                return self._admit(request)
             except (NoRoom, NoAgent) as refusal:
                 ending = [job.name for job in self._jobs.held() if not job.live]
                 left = deadline - time.monotonic()
@@ -106,23 +107,24 @@ class Admission:
                     raise type(refusal)(f"{refusal.message}; {why}", **refusal.figures) from None
             await self._jobs.wait_for_room(left)
 
-    def _admit(self, request: JobRequest, placement: Placement | None) -> Admitted:
-        if any(job.live and job.name == request.name for job in self._jobs.held()):
-            raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
-        if request.aggregators:
-            return self._admit_over(request, placement)
-        if placement is not None:
-            names = dict.fromkeys(session.switch for session in placement.sessions)
-            return self._admit_on([self._switches.get(name) for name in names], request, placement)
-        candidates = self._switches.candidates(request.switch, request.tenant)
+    def _admit(self, request: JobRequest) -> Admitted:
+        options = request.options
+        if any(job.live and job.name == options.name for job in self._jobs.held()):
+            raise JobExists(f"a live job has the name {options.name!r}; stop it or give another name")
+        if options.aggregators:
+            return self._admit_over(request)
+        if request.placement is not None:
+            names = dict.fromkeys(session.switch for session in request.placement.sessions)
+            return self._admit_on([self._switches.get(name) for name in names], request)
+        candidates = self._switches.candidates(options.switch, request.tenant)
         trees = self._trees(candidates)
-        if request.switch and trees:
-            return self._admit_on(trees[-1], request, placement)  # the named switch with all below it
+        if options.switch and trees:
+            return self._admit_on(trees[-1], request)  # the named switch with all below it
         scopes = [[switch] for switch in sorted(candidates, key=lambda one: -self._pools.of(one).free_slots)]
         refusals: list[ControllerError] = []
         for scope in (*scopes, *trees):
             try:
-                return self._admit_on(scope, request, placement)
+                return self._admit_on(scope, request)
             except (NoRoom, NoAgent, NoFloats) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
         raise refusals[-1 if trees else 0]
@@ -139,40 +141,43 @@ class Admission:
         return sorted(found, key=len)
 
     def _choose(self, scope: Sequence[ManagedSwitch], request: JobRequest) -> Placement:
+        workers = request.options.workers
         if len(scope) > 1:
             # A job for which a switch above others is named sums there: its ranks are below as many as possible.
-            return self._placements.choose_below(scope, request.workers, request.tenant, spread=bool(request.switch))
-        JobTree.alone(scope[0]).require_room({scope[0].name: request.workers})
-        return self._placements.choose(scope[0], request.workers, request.tenant)
+            spread = bool(request.options.switch)
+            return self._placements.choose_below(scope, workers, request.tenant, spread=spread)
+        JobTree.alone(scope[0]).require_room({scope[0].name: workers})
+        return self._placements.choose(scope[0], workers, request.tenant)
 
-    def _admit_on(self, scope: Sequence[ManagedSwitch], request: JobRequest, placement: Placement | None) -> Admitted:
-        """Admit a job to switches of `scope`, or to those of `placement` if that is given."""
+    def _admit_on(self, scope: Sequence[ManagedSwitch], request: JobRequest) -> Admitted:
+        """Admit a job to switches of `scope`, or to those of its agents if the request names them."""
         slots = self._slots(scope, request)
-        if placement is None:
-            placement = self._choose(scope, request)
+        placement = request.placement or self._choose(scope, request)
         ranks = Counter(session.switch for session in placement.sessions)
         tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
         tree.require_tenant(request.tenant)
         tree.require_room(ranks)
-        if request.adds_floats:
+        if request.options.adds_floats:
             tree.require_floats()
         self._placements.require(placement, tree)
         return self._enter(tree, placement, slots, request)
 
-    def _admit_over(self, request: JobRequest, placement: Placement | None) -> Admitted:
+    def _admit_over(self, request: JobRequest) -> Admitted:
         """Admit a job to the aggregators that it names, with its ranks at any agents."""
-        tree = JobTree.over(self._switches, request.aggregators)
+        options = request.options
+        tree = JobTree.over(self._switches, options.aggregators)
         tree.require_tenant(request.tenant)
         slots = self._slots(tree.switches, request)
         if slots < len(tree.switches):
             raise InvalidRequest(
                 f"{slots} slots cannot be shared by {len(tree.switches)} aggregators; ask for more slots, or name fewer"
             )
-        if placement is None:
-            placement = self._placements.choose_anywhere(tree.switches, request.workers, request.tenant)
-        tree.require_room(dict.fromkeys(request.aggregators, request.workers))
+        placement = request.placement or self._placements.choose_anywhere(
+            tree.switches, options.workers, request.tenant
+        )
+        tree.require_room(dict.fromkeys(options.aggregators, options.workers))
         tree.require_reach(placement.sessions)
-        if request.adds_floats:
+        if options.adds_floats:
             tree.require_floats()
         self._placements.require(placement, tree)
         return self._enter(tree, placement, slots, request)
@@ -184,13 +189,15 @@ class Admission:
             QuotaExceeded: it may not.
 
         """
-        slots = request.slots or min(switch.config.pool(request.workers) for switch in switches)
+        workers = request.options.workers
+        slots = request.options.slots or min(switch.config.pool(workers) for switch in switches)
         live = (job for job in self._jobs.held() if job.live)
-        self._quotas.check(request.tenant, live, request.workers, slots)
+        self._quotas.check(request.tenant, live, workers, slots)
         return slots
 
     def _enter(self, tree: JobTree, placement: Placement, slots: int, request: JobRequest) -> Admitted:
         """Write a job whose checks have passed to the store, with slots on all switches of its tree."""
+        options = request.options
         held = self._jobs.held()
         number = next_job_id(self._store.last_job_id(), {job.id: job.tenant for job in held}, request.tenant)
         epoch = self._switches.next_epoch(tree.switches, request.tenant)
@@ -198,14 +205,14 @@ class Admission:
         job = Job(
             key=0,
             id=number,
-            name=request.name or self._new_name(held),
-            workers=request.workers,
+            name=options.name or self._new_name(held),
+            workers=options.workers,
             values_per_packet=tree.top.driver.capabilities.values_per_packet,
             created=time.time(),
             switches=places,
             ranks=placement.ranks(),
-            on_failure=OnFailure.asked(request.on_failure),
-            priority=request.priority,
+            on_failure=OnFailure.asked(options.on_failure),
+            priority=options.priority,
             tenant=request.tenant,
             secret=new_secret(),
         )

@@ -7,75 +7,72 @@ from dataclasses import dataclass
 
 from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS, MINIMUM_SLOTS, is_power_of_two
 from switchml.common.names import NAME_RULE, is_job_name, is_name
+from switchml.controller.admission.placement import Placement
 from switchml.controller.errors import InvalidRequest, NoRoom
+from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import OnFailure
 from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD
 
-__all__ = ["JobRequest", "next_job_id"]
+__all__ = ["JobRequest", "next_job_id", "validate"]
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A request for a job; an empty name or switch and 0 slots leave the choice to the controller."""
+    """A request for a job; `placement` has the agents of its ranks if their processes wait there already."""
 
-    workers: int
-    name: str = ""
-    slots: int = 0
-    switch: str = ""
-    on_failure: int = OnFailure.ABORT  # or 0, which means the same
+    options: pb.StartJobRequest
     tenant: str = ""
-    priority: int = 0
-    aggregators: tuple[str, ...] = ()  # names of switches that share the job's slots, in place of `switch`
-    adds_floats: bool = False  # all of its switches must add floats as such
+    placement: Placement | None = None
 
-    def validate(self) -> None:
-        """Check every value.
 
-        Raises:
-            InvalidRequest: one is not allowed.
+def validate(options: pb.StartJobRequest) -> None:
+    """Check the options of a job.
 
-        """
-        if not 1 <= self.workers <= PROTOCOL_MAX_WORLD:
-            raise InvalidRequest(
-                f"a job has 1 to {PROTOCOL_MAX_WORLD} workers, not {self.workers}",
-                workers=self.workers,
-                workers_maximum=PROTOCOL_MAX_WORLD,
-            )
-        if self.name and not is_job_name(self.name):
-            raise InvalidRequest(f"job name {self.name[:80]!r} must be {NAME_RULE}, and more than a number")
-        highest = PROTOCOL_MAX_SLOT_INDEX + 1
-        if self.slots and not (is_power_of_two(self.slots) and MINIMUM_SLOTS <= self.slots <= highest):
-            raise InvalidRequest(
-                f"slots must be a power of two from {MINIMUM_SLOTS} to {highest}, not {self.slots}",
-                slots_asked=self.slots,
-                slots_minimum=MINIMUM_SLOTS,
-                slots_maximum=highest,
-            )
-        if self.on_failure not in {0, *OnFailure}:
-            raise InvalidRequest(f"on_failure is {self.on_failure}; it must be 1 (abort), 2 (shrink) or 3 (restart)")
-        if not 0 <= self.priority <= MAX_PRIORITY:
-            raise InvalidRequest(f"priority is {self.priority}; it must be from 0 to {MAX_PRIORITY} (the most urgent)")
-        self._validate_aggregators()
+    Raises:
+        InvalidRequest: one is not allowed.
 
-    def _validate_aggregators(self) -> None:
-        names = self.aggregators
-        if len(names) > MAXIMUM_AGGREGATORS:
-            raise InvalidRequest(
-                f"an agent serves at most {MAXIMUM_AGGREGATORS} aggregators of a job, not {len(names)}; name fewer, and"
-                " give each one more shards (switchml-switch --shards)",
-                aggregators=len(names),
-                aggregators_maximum=MAXIMUM_AGGREGATORS,
-            )
-        for name in names:
-            if not is_name(name):
-                raise InvalidRequest(f"aggregator {name[:80]!r} is not a switch's name: it must be {NAME_RULE}")
-            if names.count(name) > 1:
-                raise InvalidRequest(f"aggregator {name} is named {names.count(name)} times; name each one once")
-        if names and self.switch:
-            raise InvalidRequest(
-                f"a job is on switch {self.switch} with its tree, or over the aggregators {', '.join(names)}; give one"
-                " of the two"
-            )
+    """
+    if not 1 <= options.workers <= PROTOCOL_MAX_WORLD:
+        raise InvalidRequest(
+            f"a job has 1 to {PROTOCOL_MAX_WORLD} workers, not {options.workers}",
+            workers=options.workers,
+            workers_maximum=PROTOCOL_MAX_WORLD,
+        )
+    if options.name and not is_job_name(options.name):
+        raise InvalidRequest(f"job name {options.name[:80]!r} must be {NAME_RULE}, and more than a number")
+    highest = PROTOCOL_MAX_SLOT_INDEX + 1
+    if options.slots and not (is_power_of_two(options.slots) and MINIMUM_SLOTS <= options.slots <= highest):
+        raise InvalidRequest(
+            f"slots must be a power of two from {MINIMUM_SLOTS} to {highest}, not {options.slots}",
+            slots_asked=options.slots,
+            slots_minimum=MINIMUM_SLOTS,
+            slots_maximum=highest,
+        )
+    if options.on_failure not in {0, *OnFailure}:
+        raise InvalidRequest(f"on_failure is {options.on_failure}; it must be 1 (abort), 2 (shrink) or 3 (restart)")
+    if options.priority > MAX_PRIORITY:
+        raise InvalidRequest(f"priority is {options.priority}; it must be from 0 to {MAX_PRIORITY} (the most urgent)")
+    _validate_aggregators(list(options.aggregators), options.switch)
+
+
+def _validate_aggregators(names: list[str], switch: str) -> None:
+    if len(names) > MAXIMUM_AGGREGATORS:
+        raise InvalidRequest(
+            f"an agent serves at most {MAXIMUM_AGGREGATORS} aggregators of a job, not {len(names)}; name fewer, and"
+            " give each one more shards (switchml-switch --shards)",
+            aggregators=len(names),
+            aggregators_maximum=MAXIMUM_AGGREGATORS,
+        )
+    for name in names:
+        if not is_name(name):
+            raise InvalidRequest(f"aggregator {name[:80]!r} is not a switch's name: it must be {NAME_RULE}")
+        if names.count(name) > 1:
+            raise InvalidRequest(f"aggregator {name} is named {names.count(name)} times; name each one once")
+    if names and switch:
+        raise InvalidRequest(
+            f"a job is on switch {switch} with its tree, or over the aggregators {', '.join(names)}; give one of the"
+            " two"
+        )
 
 
 def next_job_id(last: int, used: Mapping[int, str], tenant: str) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from switchml.controller.admission.admission import Admission
-from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.request import JobRequest
 from switchml.controller.errors import InvalidRequest, JobEnded
 from switchml.controller.jobs.closings import Closings
@@ -51,8 +50,8 @@ class Lifecycle:
         self._endings = endings
         self._closings = closings
 
-    async def start(self, request: JobRequest, placement: Placement | None = None) -> Job:
-        """Bring a job up to READY, with its ranks on the agents of `placement` if that is given.
+    async def start(self, request: JobRequest) -> Job:
+        """Bring a job up to READY.
 
         Raises:
             InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it was not
@@ -60,7 +59,7 @@ class Lifecycle:
             AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was admitted, but has ended.
 
         """
-        job, switches, announcements = await self._admission.admit(request, placement)
+        job, switches, announcements = await self._admission.admit(request)
         live = LiveJob(job, switches)
         live.announcements = announcements
         self._jobs.add(live)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from switchml.common.names import NAME_LENGTH
 from switchml.common.printable import REASON_LENGTH, shortened
 from switchml.controller.admission.placement import Placement
-from switchml.controller.admission.request import JobRequest
+from switchml.controller.admission.request import JobRequest, validate
 from switchml.controller.agents import AgentSession
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
 from switchml.controller.jobs.ending import JobEndings
@@ -23,7 +23,8 @@ from switchml.controller.jobs.live import LiveJob, Signal
 from switchml.controller.jobs.register import JobRegister
 from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, OnFailure, printed_ranks
+from switchml.controller.proto.words import enum_word
+from switchml.controller.records import Job, printed_ranks
 from switchml.controller.store.events import EventKind, EventLog
 
 __all__ = [
@@ -79,25 +80,20 @@ class _Waiting:
 
 
 class _Meeting:
-    """The ranks that have come with one key of a tenant."""
+    """The ranks that have come with one key of a tenant, and the options of their job."""
 
-    def __init__(self, announcement: pb.RankAnnouncement, first: AgentSession) -> None:
-        self.key = announcement.key
+    def __init__(self, key: str, options: pb.StartJobRequest, first: AgentSession) -> None:
+        self.key = key
+        self.options = options
         self.tenant = first.tenant
         self.opened_by = first.name
-        self.name = job_name(announcement.key, self.tenant)
-        self.world_size = announcement.world_size
-        self.slots = announcement.slots
-        self.on_failure = OnFailure.asked(announcement.on_failure)
-        self.priority = announcement.priority
-        self.aggregators = tuple(announcement.aggregators)
         self.ranks: dict[int, _Waiting] = {}
         self.updated = Signal()
         self._gives_up = math.inf  # the first rank does so then, or later
 
     def is_of(self, job: Job) -> bool:
         """Return whether this is the job of its ranks."""
-        return (job.name, job.tenant) == (self.name, self.tenant)
+        return (job.name, job.tenant) == (self.options.name, self.tenant)
 
     def add(self, rank: int, waiting: _Waiting) -> None:
         """Add a rank, or replace it by itself after its stream was opened again."""
@@ -107,12 +103,12 @@ class _Meeting:
     @property
     def complete(self) -> bool:
         """True if no rank is missing."""
-        return len(self.ranks) == self.world_size and not self.missing()
+        return len(self.ranks) == self.options.workers and not self.missing()
 
     def missing(self) -> list[int]:
         """Return the missing ranks, also those of an agent whose stream has broken: it announces them again."""
         live = {rank for rank, waiting in self.ranks.items() if waiting.session.live}
-        return [rank for rank in range(self.world_size) if rank not in live]
+        return [rank for rank in range(self.options.workers) if rank not in live]
 
     def remaining(self) -> float:
         """Return the seconds until the first rank gives up; negative once it has."""
@@ -153,14 +149,15 @@ class Rendezvous:
         """Make a rank wait for the others. If it contradicts them, all ranks that wait with the key are refused."""
         number = announcement.announcement
         try:
-            _validate(announcement)
+            options = _options(announcement, session.tenant)
             self._require_place(session, announcement)
-            meeting = self._meetings.get((session.tenant, announcement.key)) or self._open(session, announcement)
+            key = announcement.key
+            meeting = self._meetings.get((session.tenant, key)) or self._open(session, key, options)
         except ControllerError as error:
             _refuse(session, number, type(error).__name__, error.message)
             return
         waiting = _Waiting(session, number, time.monotonic() + announcement.wait_seconds)
-        contradiction = _contradiction(meeting, waiting, announcement)
+        contradiction = _contradiction(meeting, waiting, announcement.rank, options)
         if contradiction is not None:
             _refuse(session, number, *contradiction)
             self._note_refusal(meeting, contradiction)
@@ -219,7 +216,7 @@ class Rendezvous:
     def _return(self, live: LiveJob, meeting: _Meeting) -> None:
         """Give the ranks of a live job that wait for a process to the processes that have announced them."""
         for number, waiting in list(meeting.ranks.items()):
-            vacant = live.vacant(number) if meeting.world_size == live.job.workers else None
+            vacant = live.vacant(number) if meeting.options.workers == live.job.workers else None
             if vacant is None or not waiting.session.live:
                 continue
             if vacant.agent == waiting.session.name:
@@ -236,7 +233,7 @@ class Rendezvous:
 
     # ---- until they are complete -----------------------------------------------------------------------------------
 
-    def _open(self, session: AgentSession, announcement: pb.RankAnnouncement) -> _Meeting:
+    def _open(self, session: AgentSession, key: str, options: pb.StartJobRequest) -> _Meeting:
         tenants = [meeting for meeting in self._meetings.values() if meeting.tenant == session.tenant]
         agents = sum(meeting.opened_by == session.name for meeting in tenants)
         for whose, count, most in (
@@ -245,20 +242,21 @@ class Rendezvous:
         ):
             if count >= most:
                 raise NoRoom(f"ranks of {count} jobs of {whose} wait for others already; end some of them", keys=most)
-        meeting = self._meetings[session.tenant, announcement.key] = _Meeting(announcement, session)
-        task = asyncio.create_task(self._meet(meeting), name=f"rendezvous {meeting.name}")
+        meeting = self._meetings[session.tenant, key] = _Meeting(key, options, session)
+        task = asyncio.create_task(self._meet(meeting), name=f"rendezvous {options.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        _LOG.info("key %r: the first of %d ranks waits", meeting.key, meeting.world_size)
+        _LOG.info("key %r: the first of %d ranks waits", key, options.workers)
         return meeting
 
     async def _meet(self, meeting: _Meeting) -> None:
         """Wait for all ranks, and for an earlier job of the key to hold nothing any more; then start the job."""
         while meeting.ranks:
             remaining = meeting.remaining()
-            before = self._jobs.holder(meeting.name)
+            before = self._jobs.holder(meeting.options.name)
             if before is not None and not meeting.is_of(before):
-                taken = f"a job of another tenant has the name of this key's job, {meeting.name}; use another key"
+                name = meeting.options.name
+                taken = f"a job of another tenant has the name of this key's job, {name}; use another key"
                 self._refuse_all(meeting, JobExists.__name__, taken)
             elif remaining <= 0:
                 refusal = _too_late(meeting, meeting.missing(), before.name if before is not None else "")
@@ -271,26 +269,19 @@ class Rendezvous:
                 await self._start(meeting)
 
     async def _start(self, meeting: _Meeting) -> None:
-        ranks = [meeting.ranks[rank] for rank in range(meeting.world_size)]
+        options = meeting.options
+        ranks = [meeting.ranks[rank] for rank in range(options.workers)]
         self._end(meeting)  # ranks that come from now on meet for another job
         placement = Placement([rank.session for rank in ranks], [rank.announcement for rank in ranks])
         switches = {session.switch for session in placement.sessions}
+        if len(switches) == 1 and not options.aggregators:
+            options.switch = switches.pop()
         try:
-            request = JobRequest(
-                workers=meeting.world_size,
-                name=meeting.name,
-                slots=meeting.slots,
-                switch=switches.pop() if len(switches) == 1 and not meeting.aggregators else "",
-                on_failure=meeting.on_failure,
-                tenant=meeting.tenant,
-                priority=meeting.priority,
-                aggregators=meeting.aggregators,
-            )
-            await self._lifecycle.start(request, placement)
+            await self._lifecycle.start(JobRequest(options, meeting.tenant, placement))
         except ControllerError as error:
             _refuse_ranks(meeting.key, ranks, type(error).__name__, error.message)
         except Exception as error:
-            _LOG.exception("the start of job %s failed", meeting.name)
+            _LOG.exception("the start of job %s failed", options.name)
             why = f"internal error in the controller, see its log: {error!r}"
             _refuse_ranks(meeting.key, ranks, InternalError.__name__, why)
 
@@ -306,7 +297,7 @@ class Rendezvous:
         meeting.updated.notify()
 
     def _note_refusal(self, meeting: _Meeting, refusal: tuple[str, str]) -> None:
-        what = f"job {meeting.name!r} with {meeting.world_size} workers"
+        what = f"job {meeting.options.name!r} with {meeting.options.workers} workers"
         self._events.record(EventKind.JOB_REFUSED, f"{what}: {refusal[1]}")
 
     def _forget(self, meeting: _Meeting) -> None:
@@ -315,7 +306,7 @@ class Rendezvous:
 
     def _freed(self, name: str) -> None:
         for meeting in self._meetings.values():
-            if meeting.name == name:
+            if meeting.options.name == name:
                 meeting.updated.notify()
 
 
@@ -323,31 +314,42 @@ def _process(session: AgentSession) -> tuple[str, str]:
     return session.name, session.registration.instance
 
 
-def _validate(announcement: pb.RankAnnouncement) -> None:
+def _options(announcement: pb.RankAnnouncement, tenant: str) -> pb.StartJobRequest:
+    """Return the options of the job that a rank of a tenant announces.
+
+    Raises:
+        InvalidRequest: a value of the announcement is not allowed.
+
+    """
     key = announcement.key
     if not (0 < len(key) <= MAX_KEY and key.isprintable()):
         raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
-    JobRequest(
-        announcement.world_size,
+    options = pb.StartJobRequest(
+        workers=announcement.world_size,
+        name=job_name(key, tenant),
         slots=announcement.slots,
-        on_failure=announcement.on_failure,
+        on_failure=announcement.on_failure or pb.ON_FAILURE_ABORT,
         priority=announcement.priority,
-        aggregators=tuple(announcement.aggregators),
-    ).validate()
+        aggregators=announcement.aggregators,
+    )
+    validate(options)
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
     if not (math.isfinite(announcement.wait_seconds) and announcement.wait_seconds <= MAX_SECONDS):
         raise InvalidRequest(f"a rank waits at most {MAX_SECONDS:g} s, not {announcement.wait_seconds:g}")
+    return options
 
 
-def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAnnouncement) -> tuple[str, str] | None:
+def _contradiction(
+    meeting: _Meeting, waiting: _Waiting, rank: int, options: pb.StartJobRequest
+) -> tuple[str, str] | None:
     """Return why a rank cannot be of the job that the others wait for: an error's name, and a message for all."""
-    session, rank = waiting.session, announcement.rank
-    if announcement.world_size != meeting.world_size:
+    session, agreed = waiting.session, meeting.options
+    if options.workers != agreed.workers:
         others = printed_ranks(sorted(meeting.ranks))
         return "WrongWorldSize", (
-            f"rank {rank} at agent {session.name} says that the job has {announcement.world_size} ranks,"
-            f" {others} said {meeting.world_size}; start all with the same world size, and two jobs with two keys"
+            f"rank {rank} at agent {session.name} says that the job has {options.workers} ranks,"
+            f" {others} said {agreed.workers}; start all with the same world size, and two jobs with two keys"
         )
     held = meeting.ranks.get(rank)
     if held is not None and (held.process, held.announcement) != (waiting.process, waiting.announcement):
@@ -355,28 +357,28 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f"two processes are rank {rank}, at agent {held.session.name} and at agent {session.name};"
             " give each process its own rank, and two jobs two keys"
         )
-    if announcement.slots != meeting.slots:
+    if options.slots != agreed.slots:
         return "InvalidRequest", (
-            f"rank {rank} at agent {session.name} asks for {announcement.slots} slots,"
-            f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
+            f"rank {rank} at agent {session.name} asks for {options.slots} slots,"
+            f" {printed_ranks(sorted(meeting.ranks))} for {agreed.slots} (0: the switch's default);"
             " set SWITCHML_SLOTS alike for all ranks"
         )
-    if tuple(announcement.aggregators) != meeting.aggregators:
+    if options.aggregators != agreed.aggregators:
         return "InvalidRequest", (
-            f"rank {rank} at agent {session.name} names the aggregators {_listed(announcement.aggregators)},"
-            f" {printed_ranks(sorted(meeting.ranks))} named {_listed(meeting.aggregators)}; set SWITCHML_AGGREGATORS"
+            f"rank {rank} at agent {session.name} names the aggregators {_listed(options.aggregators)},"
+            f" {printed_ranks(sorted(meeting.ranks))} named {_listed(agreed.aggregators)}; set SWITCHML_AGGREGATORS"
             " alike for all ranks"
         )
-    if OnFailure.asked(announcement.on_failure) is not meeting.on_failure:
-        asked, others = OnFailure.asked(announcement.on_failure).name.lower(), meeting.on_failure.name.lower()
+    if options.on_failure != agreed.on_failure:
+        asked, others = (enum_word(pb.OnFailure, one.on_failure).lower() for one in (options, agreed))
         return "InvalidRequest", (
             f"rank {rank} at agent {session.name} asks for {asked} on a failure,"
             f" {printed_ranks(sorted(meeting.ranks))} for {others}; set SWITCHML_ON_FAILURE alike for all ranks"
         )
-    if announcement.priority != meeting.priority:
+    if options.priority != agreed.priority:
         return "InvalidRequest", (
-            f"rank {rank} at agent {session.name} asks for priority {announcement.priority},"
-            f" {printed_ranks(sorted(meeting.ranks))} for {meeting.priority}; give all ranks the same priority"
+            f"rank {rank} at agent {session.name} asks for priority {options.priority},"
+            f" {printed_ranks(sorted(meeting.ranks))} for {agreed.priority}; give all ranks the same priority"
         )
     return None
 
@@ -386,13 +388,14 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, str]:
+    workers = meeting.options.workers
     if missing:
         return "MissingRanks", (
-            f"{printed_ranks(missing)} of {meeting.world_size} did not come in time; check whether their processes run."
+            f"{printed_ranks(missing)} of {workers} did not come in time; check whether their processes run."
             f" Those who did came with the key {meeting.key!r}"
         )
     return JobExists.__name__, (
-        f"all {meeting.world_size} ranks are there, but job {before}, which began with the same key, has not ended in"
+        f"all {workers} ranks are there, but job {before}, which began with the same key, has not ended in"
         f" time; stop it with `switchml-ctl job stop {before}`, or use another key"
     )
 

@@ -86,18 +86,7 @@ class JobsService(pb_grpc.JobsServicer):
     @_answered
     async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
         """Bring a job up."""
-        asked = JobRequest(
-            workers=request.workers,
-            name=request.name,
-            slots=request.slots,
-            switch=request.switch,
-            on_failure=request.on_failure,
-            priority=request.priority,
-            tenant=CALLER.get().tenant,
-            aggregators=tuple(request.aggregators),
-            adds_floats=request.adds_floats,
-        )
-        return job_view(await self._lifecycle.start(asked))
+        return job_view(await self._lifecycle.start(JobRequest(request, CALLER.get().tenant)))
 
     @_answered
     async def Get(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802

@@ -250,8 +250,7 @@ def from_client(bench: Bench, data: atheris.FuzzedDataProvider) -> None:
         )
         sent = changed(request, data)
         if sent is not None:
-            asked = JobRequest(sent.workers, sent.name, sent.slots, sent.switch, sent.on_failure)
-            bench.begin(bench.controller.lifecycle.start(asked))
+            bench.begin(bench.controller.lifecycle.start(JobRequest(sent)))
         return
     reference = changed(pb.JobReference(id=data.ConsumeIntInRange(1, 4)), data)
     if reference is None:

@@ -1,15 +1,16 @@
 import pytest
 
 from switchml.controller.admission.placement import AgentRoom, place_ranks
-from switchml.controller.admission.request import JobRequest, next_job_id
+from switchml.controller.admission.request import next_job_id, validate
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.mark.parametrize("workers", [1, 64])
 @pytest.mark.parametrize("name", ["", "a", "A-z_0.9", "x" * 64])
 @pytest.mark.parametrize("slots", [0, 2, 512, 32768])
 def test_what_is_allowed(workers: int, name: str, slots: int):
-    JobRequest(workers, name, slots).validate()
+    validate(pb.StartJobRequest(workers=workers, name=name, slots=slots))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_what_is_allowed(workers: int, name: str, slots: int):
 )
 def test_what_is_not(workers: int, name: str, slots: int, words: str):
     with pytest.raises(InvalidRequest, match=words):
-        JobRequest(workers, name, slots).validate()
+        validate(pb.StartJobRequest(workers=workers, name=name, slots=slots))
 
 
 def test_job_ids_go_round_and_rest():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recording_driver import ALL_SLOTS, RecordingDriver
@@ -29,7 +30,7 @@ from switchml.controller.errors import (
 )
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, JobState, OnFailure, RankState
+from switchml.controller.records import Job, JobState, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.controller.version import VERSION
@@ -131,15 +132,12 @@ class World:
         switch: str = "",
         slots: int = SLOTS,
         placement: Placement | None = None,
-        aggregators: tuple[str, ...] = (),
-        on_failure: OnFailure = OnFailure.SHRINK,
-        adds_floats: bool = False,
         tenant: str = "",
+        **more: Any,
     ) -> Job:
-        request = JobRequest(
-            *(workers, "", slots, switch, on_failure, tenant), aggregators=aggregators, adds_floats=adds_floats
-        )
-        return await self.controller.lifecycle.start(request, placement)
+        policy = pb.ON_FAILURE_SHRINK
+        options = pb.StartJobRequest(workers=workers, switch=switch, slots=slots, on_failure=policy, **more)
+        return await self.controller.lifecycle.start(JobRequest(options, tenant, placement))
 
     def at(self, *agents: str) -> Placement:
         """Return the placement of ranks whose processes wait at these agents."""
