@@ -1,11 +1,14 @@
-"""Check the controller's assignments before anything is opened for them."""
+"""The controller's assignments: each is checked, and then the ranks that it assigns to this agent are opened."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from ipaddress import IPv4Address
 from typing import Final
 
-from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS
+from switchml.common.job_numbers import MAX_PRIORITY, MAXIMUM_AGGREGATORS, rank_numbers
+from switchml.common.printable import REASON_LENGTH
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
@@ -14,14 +17,126 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_MAX_WORLD,
 )
+from switchml.host_agent.epoch_change import follows
 from switchml.host_agent.errors import AssignmentRefused
+from switchml.host_agent.local_job import LocalJob
+from switchml.host_agent.local_jobs import LocalJobs
+from switchml.host_agent.messages import Failure
+from switchml.host_agent.ranks import EngineRanks
+from switchml.host_agent.reports import Reports
+from switchml.host_agent.waiting import Waiting, WaitingRanks
 
-__all__ = ["check_assignment"]
+__all__ = ["Assignments"]
+
+_log = logging.getLogger(__name__)
 
 _CHECK_KEY_BYTES: Final = 16
 
 
-def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:
+class Assignments:
+    """Open the ranks that are assigned to this agent, which may have `max_ranks`, and add their jobs to `jobs`."""
+
+    def __init__(
+        self, jobs: LocalJobs, ranks: EngineRanks, waiting: WaitingRanks, reports: Reports, max_ranks: int
+    ) -> None:
+        self._jobs = jobs
+        self._ranks = ranks
+        self._waiting = waiting
+        self._reports = reports
+        self._max_ranks = max_ranks
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def assign(self, assignment: pb.Assignment) -> None:
+        """Open the assignment's ranks, and report when they are open or why they cannot be opened."""
+        task = asyncio.create_task(self._answer(assignment), name=f"opening of job {assignment.job}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait until each assignment is answered."""
+        await asyncio.gather(*self._tasks)
+
+    async def _answer(self, assignment: pb.Assignment) -> None:
+        try:
+            answer = pb.AgentMessage(assignment_ready=await self.open(assignment))
+        except AssignmentRefused as refused:
+            _log.error("%s", refused)
+            why = str(refused)[:REASON_LENGTH]
+            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=why)
+            answer = pb.AgentMessage(assignment_failed=failed)
+        self._reports.send(answer)
+
+    async def open(self, assignment: pb.Assignment) -> pb.AssignmentReady:
+        """Open the assignment's ranks and return where they listen. Repeating an assignment changes nothing.
+
+        Raises:
+            AssignmentRefused: it cannot be carried out, or was revoked; no rank remains open.
+
+        """
+        held = self._jobs.get(assignment.job)
+        if held is not None and held.assignment == assignment:
+            return self._reports.ready(held)
+        _check(assignment, self._jobs.agent, self._jobs.ranks_of_others(assignment.job), self._max_ranks)
+        self._waiting_for(assignment)
+        if held is not None and held.successor is not None:
+            self._ranks.close(held.successor.ranks.values())
+            held.successor = None
+        if held is not None and not follows(held, assignment):
+            self._jobs.end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
+        job = LocalJob(assignment, {})
+        with self._jobs.opening(job):
+            try:
+                await self._open_ranks(job)
+                self._take_up(job)
+            except AssignmentRefused:
+                self._ranks.close(job.ranks.values())
+                raise
+        return self._reports.ready(job)
+
+    def _waiting_for(self, assignment: pb.Assignment) -> list[Waiting]:
+        return self._waiting.named_by(assignment) if assignment.announcements else []
+
+    async def _open_ranks(self, job: LocalJob) -> None:
+        """Open the ranks of a job, unless it ends first."""
+        for rank in job.assignment.ranks:
+            try:
+                job.ranks[rank] = await self._ranks.open(job.assignment, rank)
+            except (OSError, ValueError) as error:
+                raise AssignmentRefused(
+                    f"agent {self._jobs.agent} cannot open rank {rank} of {job}: {error}"
+                ) from error
+            if not self._jobs.is_opening(job):
+                raise AssignmentRefused(f"{job} ended, or changed its epoch, while its ranks were opened")
+
+    def _take_up(self, job: LocalJob) -> None:
+        """Register a job whose ranks are open, or make it the successor of its previous epoch.
+
+        Raises:
+            AssignmentRefused: processes that were assigned its ranks have ended.
+
+        """
+        waiting = self._waiting_for(job.assignment)
+        self._ranks.watch_switch(job.ranks.values(), lambda: self._switch_gone(job.assignment.job))
+        held = self._jobs.get(job.assignment.job)
+        if held is not None:
+            held.successor = job
+            return
+        self._jobs.add(job)
+        for number, one in zip(job.assignment.ranks, waiting, strict=False):
+            job.ranks[number].process = one.process  # reserves the rank for this process
+        self._waiting.assigned(waiting, job)
+        _log.info("%s: opened rank %s", job, rank_numbers(list(job.ranks)))
+
+    def _switch_gone(self, number: int) -> None:
+        """End a job whose switch, a process on this machine, has ended: the sums were in its memory."""
+        job = self._jobs[number]
+        why = "the switch with which its ranks share memory has ended"
+        event = pb.RankEvent(kind=pb.RankEvent.KIND_SWITCH_GONE, detail=why)
+        self._reports.record(job, next(iter(job.ranks.values())), event)
+        self._jobs.end(job, Failure("SwitchLost", (), f"agent {self._jobs.agent}: {why}"))
+
+
+def _check(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:
     """Check that `agent`, with `taken` ranks of other jobs and room for `max_ranks`, can carry an assignment out.
 
     Raises:

@@ -24,9 +24,11 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
+from switchml.host_agent.agent import Agent
 from switchml.host_agent.errors import AgentError
-from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.messages import Failure
+from switchml.host_agent.outbox import Outbox
+from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.session import Session
 from switchml.host_agent.socket_server import SocketServer
 
@@ -153,23 +155,25 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         _warn_of_small_buffers()
     engine, options = _make_engine(options)
     engine.start()
-    jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket, options.dscp)
-    session = Session(options.controller, options.registration(), jobs, security, chosen_clock())
-    server = SocketServer(options.socket, jobs, session.missing_ranks)
+    outbox = Outbox()
+    ranks = EngineRanks(engine, options.address, options.switch_socket, options.dscp)
+    agent = Agent(options.name, ranks, options.max_ranks, outbox.put)
+    session = Session(options.controller, security, options.registration(), agent, outbox, chosen_clock())
+    server = SocketServer(options.socket, agent.attachments, session)
     metrics = None
     if options.daemon.metrics is not None:
         # The metrics server takes a tenth of a second to import.
         from switchml.common.metrics_server import MetricsServer, on_loop
         from switchml.host_agent.metrics import AgentMetrics
 
-        numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
+        numbers = AgentMetrics(engine, agent.jobs, options.name, options.transport, lambda: outbox.connected)
         metrics = MetricsServer(options.daemon.metrics, on_loop(numbers), security.certificates).address
     ready = {"socket": str(options.socket), "name": options.name} | ({} if metrics is None else {"metrics": metrics})
-    session.on_registered = lambda: options.daemon.ready_file.write(**ready)
     tasks: list[asyncio.Task[object]] = []
     try:
         server.start()
-        tasks = [asyncio.create_task(session.run()), asyncio.create_task(stop.wait())]
+        running = session.run(on_registered=lambda: options.daemon.ready_file.write(**ready))
+        tasks = [asyncio.create_task(running), asyncio.create_task(stop.wait())]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -178,7 +182,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await jobs.end_all(Failure("AgentLost", (), f"agent {options.name} was stopped"))
+        await agent.stop(Failure("AgentLost", (), f"agent {options.name} was stopped"))
         await server.close()
         options.daemon.ready_file.clear()
         engine.stop()

@@ -12,7 +12,7 @@ from switchml.dataplane.devices import DEVICE_TRANSPORTS
 
 if TYPE_CHECKING:
     from switchml.host_agent._engine import Engine
-    from switchml.host_agent.jobs import Jobs
+    from switchml.host_agent.local_jobs import LocalJobs
 
 __all__ = ["AgentMetrics"]
 
@@ -23,7 +23,9 @@ class AgentMetrics:
     Only open ranks are counted: their series end with them.
     """
 
-    def __init__(self, engine: Engine, jobs: Jobs, name: str, transport: str, registered: Callable[[], bool]) -> None:
+    def __init__(
+        self, engine: Engine, jobs: LocalJobs, name: str, transport: str, registered: Callable[[], bool]
+    ) -> None:
         self._engine = engine
         self._jobs = jobs
         self._name = name

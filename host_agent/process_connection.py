@@ -7,16 +7,16 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from switchml.common.deadline import within
 from switchml.common.peer_credentials import peer_credentials
 from switchml.common.version import VERSION, same_release
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
+from switchml.host_agent.attachments import Attachments
 from switchml.host_agent.errors import AttachRefused, BadMessage
-from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.local_job import LocalJob, LocalRank
 from switchml.host_agent.messages import (
     MESSAGE_BYTES,
@@ -30,22 +30,30 @@ from switchml.host_agent.messages import (
     parse,
 )
 
-__all__ = ["MissingRanks", "ProcessConnection"]
+__all__ = ["ControllerSession", "ProcessConnection"]
 
 _log = logging.getLogger(__name__)
 
-MissingRanks = Callable[[LocalJob, int], Awaitable[list[int]]]
-
 _ATTACH_SECONDS: Final = 5.0  # from the connection to the request for a rank
+
+
+class ControllerSession(Protocol):
+    """The session with the controller, as far as processes need it."""
+
+    async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
+        """Return the ranks that block `rank` of `job`."""
+
+    async def delivered(self) -> None:
+        """Wait until the controller has acted on all reports."""
 
 
 class ProcessConnection:
     """Serve one process. It never blocks on sending: a process that does not read its answers is disconnected."""
 
-    def __init__(self, sock: socket.socket, jobs: Jobs, missing_ranks: MissingRanks) -> None:
+    def __init__(self, sock: socket.socket, attachments: Attachments, session: ControllerSession) -> None:
         self._socket = sock
-        self._jobs = jobs
-        self._missing_ranks = missing_ranks
+        self._attachments = attachments
+        self._session = session
         self._pid, self._uid, _ = peer_credentials(sock)
         self._job: LocalJob | None = None
         self._number = 0  # of the rank that it has or had
@@ -121,7 +129,7 @@ class ProcessConnection:
         if request.create:
             attached = await self._attach_created(request)
         else:
-            attached = await self._jobs.attach(request, self)
+            attached = await self._attachments.attach(request, self)
         self._job, self._rank, descriptors = attached
         self._number = self._rank.rank
         self._send(self._description("attached", self._job, self._rank), descriptors)
@@ -151,7 +159,7 @@ class ProcessConnection:
         """Wait for the other ranks, and watch whether the process disconnects; it may not send messages."""
         gone = asyncio.ensure_future(self._receive())
         try:
-            return await self._jobs.attach_created(request, self, gone)
+            return await self._attachments.attach_created(request, self, gone)
         finally:
             gone.cancel()
             gone.add_done_callback(_forget_error)
@@ -160,7 +168,7 @@ class ProcessConnection:
         if self._job is not None and self._rank is not None:
             # A process that closed before it learned of a new epoch has made no call in that.
             known = close is not None and close.epoch == self._job.assignment.epoch
-            self._jobs.detach(self._job, self._rank, loss, close.calls if close is not None and known else 0)
+            self._attachments.detach(self._job, self._rank, loss, close.calls if close is not None and known else 0)
             self._rank = None
 
     async def _converse(self) -> None:
@@ -169,21 +177,21 @@ class ProcessConnection:
             request = parse(data)
             if isinstance(request, Close):
                 self._detach(request.loss, request)
-                await self._jobs.delivered()  # so that the next job to start finds this one's resources free
+                await self._session.delivered()  # so that the next job to start finds this one's resources free
                 self._send({"type": "closed"})
                 return
             if isinstance(request, Missing):
                 self._send({"type": "missing", "ranks": await self._find_missing()})
             elif isinstance(request, CheckFailed):
                 if self._job is not None and self._rank is not None:
-                    self._jobs.report_check(self._job, self._rank, request)
+                    self._attachments.report_check(self._job, self._rank, request)
             else:
                 raise BadMessage("this connection has its rank; another rank needs another connection")
 
     async def _find_missing(self) -> list[int]:
         assert self._job is not None  # because it is attached
         # Also after the job has ended: another rank that ran into its timeout a little earlier may have ended it.
-        return await self._missing_ranks(self._job, self._number)
+        return await self._session.missing_ranks(self._job, self._number)
 
     async def _receive(self) -> bytes:
         """Return the next message (or the beginning of one that is too long), or b"" at the end of the connection."""

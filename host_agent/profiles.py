@@ -11,9 +11,9 @@ from switchml.common.counters import Counter
 from switchml.controller.proto import switchml_pb2 as pb
 
 if TYPE_CHECKING:
-    from switchml.host_agent._engine import CallTimes, Engine, RankStatus
+    from switchml.host_agent._engine import CallTimes, RankProfile, RankStatus
 
-__all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
+__all__ = ["MOST_CALLS", "add_profile", "rank_counters"]
 
 MOST_CALLS: Final = 63  # of each rank in one answer; its memory holds no more at any time
 
@@ -33,9 +33,8 @@ def rank_counters(status: RankStatus) -> pb.RankCounters:
     return pb.RankCounters(round_trip_seconds=status["round_trip_seconds"], **_values(RANK, status))
 
 
-def rank_profile(engine: Engine, handle: int, calls: int, answer: pb.RankProfile) -> None:
-    """Add what the engine knows of an open rank, with up to `calls` of its latest calls."""
-    profile = engine.profile(handle, min(calls, MOST_CALLS))
+def add_profile(profile: RankProfile, answer: pb.RankProfile) -> None:
+    """Add the engine's profile of an open rank, which it has just taken, to the answer for the controller."""
     since_1970 = time.time_ns() - time.monotonic_ns()
     answer.MergeFrom(pb.RankProfile(**_values((*THREAD, *PROCESS, *PATH), profile)))
     answer.latest.extend(_call_profiles(profile["latest"], since_1970))

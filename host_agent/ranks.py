@@ -1,7 +1,7 @@
-"""Open, stop and close the engine's ranks on a separate thread.
+"""The ranks of the agent's engine.
 
-Each operation takes milliseconds to seconds, because it allocates memory and asks the switch. On the event loop it
-would delay heartbeats.
+They are opened, stopped and closed on a separate thread: each of these takes milliseconds to seconds, because it
+allocates memory and asks the switch. On the event loop it would delay heartbeats.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Format
 from switchml.host_agent._engine import Engine, RankAssignment
 from switchml.host_agent.local_job import LocalRank
+from switchml.host_agent.switch_watch import SwitchWatch
+
+if TYPE_CHECKING:
+    from switchml.host_agent._engine import RankProfile, RankStatus
 
 __all__ = ["EngineRanks"]
 
@@ -29,16 +33,17 @@ _T = TypeVar("_T")
 class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
-    `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch, except those of jobs over aggregators; otherwise packets use UDP, with DSCP `dscp[priority]`,
-    by default 0.
+    It belongs to one event loop. `address` is that of the host's data interface. With a `switch_socket`, a shm port of
+    the switch, ranks share memory with the switch, except those of jobs over aggregators; otherwise packets use UDP,
+    with DSCP `dscp[priority]`, by default 0.
     """
 
     def __init__(self, engine: Engine, address: str, switch_socket: Path | None, dscp: Mapping[int, int]) -> None:
+        self.address = address
         self._dscp = dscp
         self._engine = engine
-        self._address = address
         self._switch_socket = switch_socket
+        self._switches = SwitchWatch(engine)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="switchml-ranks")
 
     async def open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
@@ -50,13 +55,39 @@ class EngineRanks:
         """
         return await self._run(lambda: self._open(assignment, rank))
 
-    def close(self, rank: LocalRank) -> None:
-        """Request that an open rank is closed. Later requests are carried out after this one."""
-        handle, rank.handle = rank.handle, None
-        if handle is not None:
+    def close(self, ranks: Iterable[LocalRank]) -> None:
+        """Read the last status of open ranks and request that they are closed, before all that is requested later."""
+        for rank in ranks:
+            if rank.handle is None:
+                continue
+            self.read_status(rank)
+            self._switches.end(rank.handle)
+            handle, rank.handle = rank.handle, None
             self._thread.submit(self._engine.close_rank, handle)
-        for descriptor in rank.take_descriptors():
-            os.close(descriptor)
+            for descriptor in rank.take_descriptors():
+                os.close(descriptor)
+
+    def watch_switch(self, ranks: Iterable[LocalRank], gone: Callable[[], None]) -> None:
+        """Call `gone`, at most once for each open rank, when the switch that shares memory with it has ended."""
+        for rank in ranks:
+            if rank.handle is not None:
+                self._switches.begin(rank.handle, gone)
+
+    def read_status(self, rank: LocalRank) -> RankStatus:
+        """Return the status of a rank, which is its last one if it is not open."""
+        if rank.handle is not None:
+            rank.status = self._engine.status(rank.handle)
+        return rank.status
+
+    def profile(self, handle: int, calls: int) -> RankProfile:
+        """Return how an open rank spends its time, with up to `calls` of its latest calls."""
+        return self._engine.profile(handle, calls)
+
+    def pause(self, ranks: Iterable[LocalRank], paused: bool) -> None:
+        """Stop the packets of open ranks to and from their switches, or let them flow again."""
+        for rank in ranks:
+            if rank.handle is not None:
+                self._engine.pause(rank.handle, paused)
 
     async def freeze(self, ranks: Iterable[LocalRank]) -> dict[int, list[int]]:
         """Stop ranks, and return the phases held in each slot by each rank, except by ranks that cannot be stopped."""
@@ -93,7 +124,7 @@ class EngineRanks:
     def _native_assignment(self, assignment: pb.Assignment, rank: int) -> RankAssignment:
         numbers = dict(zip(assignment.ranks, assignment.wire_workers or assignment.ranks, strict=True))
         return RankAssignment(
-            address=self._address,
+            address=self.address,
             job=assignment.job,
             rank=rank,
             worker=numbers[rank],

@@ -11,9 +11,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from switchml.host_agent.attachments import Attachments
 from switchml.host_agent.errors import SocketUnusable
-from switchml.host_agent.jobs import Jobs
-from switchml.host_agent.process_connection import MissingRanks, ProcessConnection
+from switchml.host_agent.process_connection import ControllerSession, ProcessConnection
 
 __all__ = ["SocketServer"]
 
@@ -25,12 +25,12 @@ _LONGEST_PATH: Final = 107  # bytes: size of sun_path less the terminating zero
 
 
 class SocketServer:
-    """Listen at `path` for processes of this user (and root), and give them their ranks of `jobs`."""
+    """Listen at `path` for processes of this user (and root), and serve their connections."""
 
-    def __init__(self, path: Path, jobs: Jobs, missing_ranks: MissingRanks) -> None:
+    def __init__(self, path: Path, attachments: Attachments, session: ControllerSession) -> None:
         self._path = path
-        self._jobs = jobs
-        self._missing_ranks = missing_ranks
+        self._attachments = attachments
+        self._session = session
         self._socket: socket.socket | None = None
         self._inode = 0
         self._accepting: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class SocketServer:
                 _log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(0.1)
                 continue
-            connection = ProcessConnection(connected, self._jobs, self._missing_ranks)
+            connection = ProcessConnection(connected, self._attachments, self._session)
             if len(self._connections) >= _MOST_CONNECTIONS:
                 connection.refuse("BadRequest", f"the agent serves at most {_MOST_CONNECTIONS} connections")
                 continue

@@ -23,9 +23,12 @@ import our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["host_agent"]):
     from switchml.host_agent._engine import Engine
+    from switchml.host_agent.agent import Agent
     from switchml.host_agent.errors import AssignmentRefused
-    from switchml.host_agent.jobs import Jobs
+    from switchml.host_agent.local_job import LocalJob
     from switchml.host_agent.messages import MESSAGE_BYTES, Failure
+    from switchml.host_agent.ranks import EngineRanks
+    from switchml.host_agent.reports import Reports
     from switchml.host_agent.socket_server import SocketServer
 
 from process_messages import message
@@ -105,15 +108,25 @@ def assignment(data: atheris.FuzzedDataProvider, announcements: list[pb.RankAnno
     return order
 
 
+class NoSession:
+    """Takes the place of the agent's session with a controller."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+
+    async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
+        if job.failure is not None or job.ranks[rank].handle is None:
+            return []
+        return self._reports.stalled(job, rank, {})
+
+    async def delivered(self) -> None:
+        pass
+
+
 async def converse(data: atheris.FuzzedDataProvider) -> None:
-    jobs = Jobs(ENGINE, "127.0.0.1", 8, "agent")
     reported: list[pb.AgentMessage] = []
-    jobs.report = reported.append
-
-    async def missing_ranks(job: Any, rank: int) -> list[int]:
-        return jobs.stalled(job, rank, {}) if job.failure is None and job.ranks[rank].handle is not None else []
-
-    server = SocketServer(SOCKET, jobs, missing_ranks)
+    agent = Agent("agent", EngineRanks(ENGINE, "127.0.0.1", None, {}), 8, reported.append)
+    server = SocketServer(SOCKET, agent.attachments, NoSession(agent.reports))
     server.start()
     processes: list[Process] = []
     try:
@@ -126,12 +139,14 @@ async def converse(data: atheris.FuzzedDataProvider) -> None:
             elif step == 1:
                 announced = [m.rank_announcement for m in reported if m.HasField("rank_announcement")]
                 with contextlib.suppress(AssignmentRefused):
-                    await jobs.open(assignment(data, announced))
+                    await agent.assignments.open(assignment(data, announced))
             elif step == 2:
-                jobs.activate(pb.Activation(job=data.ConsumeIntInRange(1, 2), epoch=data.ConsumeIntInRange(1, 3)))
+                order = pb.Activation(job=data.ConsumeIntInRange(1, 2), epoch=data.ConsumeIntInRange(1, 3))
+                agent.orders.activate(order)
             elif step == 3:
                 gone = pb.Revocation(job=data.ConsumeIntInRange(1, 2), epoch=data.ConsumeIntInRange(1, 3))
-                jobs.revoke(gone, Failure("WorkerLost", (1,), "gone"))
+                gone.MergeFrom(pb.Revocation(reason=pb.REVOCATION_REASON_WORKER_LOST, ranks=[1], message="gone"))
+                agent.orders.revoke(gone)
             elif processes and step == 4:
                 processes.pop(data.ConsumeIntInRange(0, len(processes) - 1)).socket.close()
             elif processes:
@@ -150,8 +165,8 @@ async def converse(data: atheris.FuzzedDataProvider) -> None:
             process.socket.close()
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        await jobs.end_all(Failure("AgentLost", (), "the end"))
-        assert not list(jobs.statuses())
+        await agent.stop(Failure("AgentLost", (), "the end"))
+        assert not agent.reports.statuses()
         await server.close()
 
 

@@ -24,9 +24,11 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Format, Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
-from switchml.host_agent.jobs import Jobs, LocalJob
+from switchml.host_agent.agent import Agent
+from switchml.host_agent.local_job import LocalJob
 from switchml.host_agent.messages import Failure
-from switchml.host_agent.session import failure_of
+from switchml.host_agent.ranks import EngineRanks
+from switchml.host_agent.reports import Reports
 from switchml.host_agent.socket_server import SocketServer
 
 ADDRESS = "127.0.0.1"
@@ -37,10 +39,23 @@ DEADLINE = 60.0
 T = TypeVar("T")
 
 
+class NoSession:
+    """Takes the place of an agent's session with a controller."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+
+    async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
+        return self._reports.stalled(job, rank, {})
+
+    async def delivered(self) -> None:
+        pass
+
+
 @dataclass
-class Agent:
+class AgentOnSocket:
     socket: Path
-    jobs: Jobs
+    agent: Agent
     server: SocketServer
     port: int  # of the switch
 
@@ -84,9 +99,9 @@ class Fabric:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
         self._thread.start()
-        self.agents: list[Agent] = []
-        agent = self.add_agent(transport)
-        self.socket, self.jobs = agent.socket, agent.jobs
+        self.agents: list[AgentOnSocket] = []
+        first = self.add_agent(transport)
+        self.socket, self.agent = first.socket, first.agent
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a function on the agent's event loop."""
@@ -99,26 +114,21 @@ class Fabric:
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE)
 
-    def add_agent(self, transport: str) -> Agent:
+    def add_agent(self, transport: str) -> AgentOnSocket:
         """Add an agent; later jobs distribute their ranks over the agents in turn."""
         switch_socket = self.switch_socket if transport == "shm" else None
         engine = Engine(self._threads)
         engine.start()
         self.engines.append(engine)
-        jobs = Jobs(engine, ADDRESS, 4096, "agent-under-test", switch_socket)
-        jobs.report = self._control
-
-        async def missing_ranks(job: LocalJob, rank: int) -> list[int]:
-            return jobs.stalled(job, rank, {})
-
+        agent = Agent("agent-under-test", EngineRanks(engine, ADDRESS, switch_socket, {}), 4096, self._control)
         socket = self.directory / f"agent-{len(self.agents)}.sock"
-        port = {"udp": PORT, "shm": SHM_PORT}[transport]
-        agent = Agent(socket, jobs, SocketServer(socket, jobs, missing_ranks), port)
-        self.agents.append(agent)
-        self.call(agent.server.start)
-        return agent
+        server = SocketServer(socket, agent.attachments, NoSession(agent.reports))
+        added = AgentOnSocket(socket, agent, server, {"udp": PORT, "shm": SHM_PORT}[transport])
+        self.agents.append(added)
+        self.call(server.start)
+        return added
 
-    def agent_of(self, rank: int) -> Agent:
+    def agent_of(self, rank: int) -> AgentOnSocket:
         return self.agents[rank % len(self.agents)]
 
     def add_job(
@@ -130,13 +140,13 @@ class Fabric:
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
         check_key = os.urandom(16)
         listeners: dict[tuple[int, int], list[int]] = {}  # one copy of a result to each place: to its first rank
-        for agent in self.agents[:world_size]:
+        for one in self.agents[:world_size]:
             assignment = pb.Assignment(
                 job=job,
                 epoch=epoch,
                 name=f"job-{job}",
                 world_size=world_size,
-                ranks=[rank for rank in range(world_size) if self.agent_of(rank) is agent],
+                ranks=[rank for rank in range(world_size) if self.agent_of(rank) is one],
                 slot_base=base,
                 slots=slots,
                 values_per_packet=self.values,
@@ -149,11 +159,11 @@ class Fabric:
                 priority=priority,
                 check_key=check_key,
             )
-            ready = self.wait(agent.jobs.open(assignment))
+            ready = self.wait(one.agent.assignments.open(assignment))
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, self.seen_port(endpoint.udp_port)
-                listeners.setdefault((agent.port, udp_port), []).append(rank)
-                match = worker_match(agent.port, (ADDRESS_NUMBER, udp_port), job, rank, slots_of(base, slots))
+                listeners.setdefault((one.port, udp_port), []).append(rank)
+                match = worker_match(one.port, (ADDRESS_NUMBER, udp_port), job, rank, slots_of(base, slots))
                 self.switch.set_worker(match, bit=1 << rank, mask=(1 << world_size) - 1, epoch=epoch, group=job)
         for (_, udp_port), ranks in listeners.items():
             for rank in ranks:
@@ -165,16 +175,16 @@ class Fabric:
                 job, MULTICAST_RANK, 0, int(IPv4Address(multicast)), PROTOCOL_UDP_PORT, (1 << world_size) - 1
             )
         self.switch.set_group(job, replicas)
-        for agent in self.agents[:world_size]:
-            self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))
+        for one in self.agents[:world_size]:
+            self.call(one.agent.orders.activate, pb.Activation(job=job, epoch=epoch))
 
     def connect(self, rank: int, job: int = 1, world_size: int | None = None) -> switchml.Communicator:
         return switchml.connect(agent=self.agent_of(rank).socket, job=job, rank=rank, world_size=world_size)
 
     def revoke(self, job: int, reason: pb.RevocationReason, ranks: tuple[int, ...] = (), message: str = "") -> None:
         revocation = pb.Revocation(job=job, epoch=1, reason=reason, ranks=ranks, message=message)
-        for agent in self.agents:
-            self.call(agent.jobs.revoke, revocation, failure_of(revocation))
+        for one in self.agents:
+            self.call(one.agent.orders.revoke, revocation)
 
     def run_ranks(
         self, world_size: int, function: Callable[[switchml.Communicator], T], job: int = 1, deadline: float = DEADLINE
@@ -225,13 +235,13 @@ class Fabric:
         self, event: pb.RankEvent, reason: pb.RevocationReason.ValueType, ranks: list[int], message: str
     ) -> None:
         revocation = pb.Revocation(job=event.job, epoch=event.epoch, reason=reason, ranks=ranks, message=message)
-        for agent in self.agents:
-            agent.jobs.revoke(revocation, failure_of(revocation))
+        for one in self.agents:
+            one.agent.orders.revoke(revocation)
 
     def close(self) -> None:
-        for agent in self.agents:
-            self.wait(agent.jobs.end_all(Failure("AgentLost", (), "the test is over")))
-            self.wait(agent.server.close())
+        for one in self.agents:
+            self.wait(one.agent.stop(Failure("AgentLost", (), "the test is over")))
+            self.wait(one.server.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
         self._loop.close()

@@ -19,7 +19,7 @@ from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.host_agent.errors import RegistrationRefused
-from switchml.host_agent.jobs import Jobs
+from switchml.host_agent.outbox import Outbox
 
 ATTEMPTS = 6
 
@@ -226,18 +226,12 @@ async def test_a_close_waits_until_the_controller_knows_of_it(tmp_path: Path) ->
 async def test_a_stop_waits_until_the_controller_has_the_last_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Jobs] = []
-
-    class Remembered(Jobs):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            made.append(self)
-
-    monkeypatch.setattr("switchml.host_agent.daemon.Jobs", Remembered)
+    outbox = Outbox()
+    monkeypatch.setattr("switchml.host_agent.daemon.Outbox", lambda: outbox)
     async with running_agent(tmp_path) as agent:
         await agent.controller.next_heartbeat()  # the agent is registered
         for rank in range(200):
-            made[0].report(pb.AgentMessage(rank_event=pb.RankEvent(job=1, epoch=1, rank=rank)))
+            outbox.put(pb.AgentMessage(rank_event=pb.RankEvent(job=1, epoch=1, rank=rank)))
     assert [message.rank_event.rank for message in agent.controller.messages] == list(range(200))
 
 

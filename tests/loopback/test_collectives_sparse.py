@@ -142,7 +142,7 @@ def test_packets_are_counted_exactly(fabric: Fabric, transport: str, overlap: st
     def run(comm: switchml.Communicator) -> tuple[dict[str, int], int]:
         comm.all_reduce(sparse_floats(comm.rank, blocks_of(comm.rank, world_size, density, overlap)), skip_zeros=True)
         all_done.wait(DEADLINE)
-        handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[comm.rank].handle)
+        handle = fabric.call(lambda: fabric.agent.jobs[1].ranks[comm.rank].handle)
         assert handle is not None
         counters = fabric.engines[0].status(handle)
         return counters, fabric.engines[0].profile(handle, 0)["received_bytes"]

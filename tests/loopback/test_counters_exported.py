@@ -40,7 +40,7 @@ def read(server: MetricsServer | switchml.MetricsServer) -> list[Metric]:
 
 
 def agent_page(fabric: Fabric) -> list[Metric]:
-    metrics = AgentMetrics(fabric.engines[0], fabric.jobs, "a1", "udp", lambda: True)
+    metrics = AgentMetrics(fabric.engines[0], fabric.agent.jobs, "a1", "udp", lambda: True)
     return read(MetricsServer(ANY_PORT, fabric.call(lambda: on_loop(metrics))))
 
 
@@ -73,7 +73,7 @@ def check_values(families: list[Metric], counters: tuple[Counter, ...], values: 
 def test_an_agent_exports_what_the_table_says(fabric: Fabric) -> None:
     of_rank = (*RANK, *THREAD, *PROCESS, *PATH)
     with after_calls(fabric):
-        handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[0].handle)
+        handle = fabric.call(lambda: fabric.agent.jobs[1].ranks[0].handle)
         assert handle is not None
         engine = fabric.engines[0]
 

@@ -48,7 +48,7 @@ def add_agents(fabric: Fabric, transports: list[str]) -> None:
 
 def path_counters(fabric: Fabric, rank: int) -> Array:
     """Return the bytes that a rank, alone at its agent, has sent and received, and its retransmissions."""
-    handle = fabric.call(lambda: fabric.agents[rank].jobs._jobs[1].ranks[rank].handle)
+    handle = fabric.call(lambda: fabric.agents[rank].agent.jobs[1].ranks[rank].handle)
     assert handle is not None
     profile, status = fabric.engines[rank].profile(handle, 0), fabric.engines[rank].status(handle)
     again = status["retransmissions"] + status["fast_retransmissions"]

@@ -38,7 +38,7 @@ def fabric(transport: str, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def engine_profile(fabric: Fabric, rank: int, calls: int = 63) -> RankProfile:
-    handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[rank].handle)
+    handle = fabric.call(lambda: fabric.agent.jobs[1].ranks[rank].handle)
     assert handle is not None
     return fabric.engines[0].profile(handle, calls)
 

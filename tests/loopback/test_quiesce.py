@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 def engine_of(fabric: Fabric, job: int, rank: int) -> tuple[Engine, int]:
     """Return the engine that serves a rank, and its handle there."""
-    handle = fabric.call(lambda: fabric.agent_of(rank).jobs._jobs[job].ranks[rank].handle)
+    handle = fabric.call(lambda: fabric.agent_of(rank).agent.jobs[job].ranks[rank].handle)
     assert handle is not None
     return fabric.engines[rank % len(fabric.agents)], handle
 

@@ -36,8 +36,8 @@ def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
             secret=SECRET,
             check_key=bytes(16),
         )
-        fabric.wait(fabric.jobs.open(assignment))
-        fabric.call(fabric.jobs.activate, pb.Activation(job=1, epoch=1))
+        fabric.wait(fabric.agent.assignments.open(assignment))
+        fabric.call(fabric.agent.orders.activate, pb.Activation(job=1, epoch=1))
         with fabric.connect(0) as comm:
             array = np.arange(VALUES, dtype=np.int32)
             work = comm.all_reduce(array, async_op=True)
@@ -49,7 +49,7 @@ def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
             forged = replace(contribution, kind=Kind.RESULT, values=(7,) * VALUES)
             for secret in (0, SECRET ^ 1, SECRET ^ 1 << 31):
                 switch.sendto(replace(forged, secret=secret).pack(), agent)
-            ((_, _, handle),) = fabric.jobs.open_ranks()
+            ((_, _, handle),) = fabric.agent.jobs.open_ranks()
             wait_until(lambda: fabric.engines[0].status(handle)["ignored"] == 3, "the forged ones were looked at")
             assert not work.is_completed()
 

@@ -371,7 +371,7 @@ def test_a_process_that_is_killed_in_the_middle(fabric: Fabric) -> None:
             assert victim.stdout.readline() == "in the middle\n"
             work = comm.all_reduce(np.ones(50_000_000, np.float32), async_op=True)
             assert work is not None
-            wait_until(lambda: fabric.jobs.statuses()[0].position > 1000, "the call is under way")
+            wait_until(lambda: fabric.agent.reports.statuses()[0].position > 1000, "the call is under way")
             victim.send_signal(signal.SIGKILL)
             with pytest.raises(switchml.WorkerLost) as raised:
                 work.wait()

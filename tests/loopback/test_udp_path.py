@@ -64,7 +64,9 @@ def test_the_packets_of_a_message_are_chosen_by_measurement(tmp_path: Path) -> N
         fabric.add_job(1, 2, slots=256)
 
         def chosen() -> set[int]:
-            return {fabric.engines[0].status(handle)["gso_batch_size"] for _, _, handle in fabric.jobs.open_ranks()}
+            return {
+                fabric.engines[0].status(handle)["gso_batch_size"] for _, _, handle in fabric.agent.jobs.open_ranks()
+            }
 
         def run(comm: Communicator) -> tuple[set[int], set[int]]:
             x = np.ones(2_000_000, np.int32)

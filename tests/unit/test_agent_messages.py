@@ -10,7 +10,7 @@ from switchml.common.version import same_release
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import BadMessage
 from switchml.host_agent.messages import Attach, Call, CheckFailed, Close, Missing, parse
-from switchml.host_agent.session import failure_of
+from switchml.host_agent.orders import failure_of
 
 ATTACH = {"type": "attach", "version": "0.1.0", "job": "j", "rank": 3, "world_size": 8, "pid": 17}
 CREATE = {**ATTACH, "create": True, "timeout": 30, "slots": 64}
