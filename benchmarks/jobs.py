@@ -19,7 +19,7 @@ from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric_state import PORT_KEEPER
-from switchml.launch.settings import FabricOptions
+from switchml.launch.kinds import Embedded
 
 __all__ = ["Options", "Sample", "run"]
 
@@ -79,7 +79,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
     state = machine_state.now()
     with (
         work_directory() as directory,
-        own_fabric(options.transport, directory, FabricOptions(agents=agents)) as system,
+        own_fabric(options.transport, directory, Embedded(agents=agents)) as system,
         system.client() as client,
     ):
         fabric = _Measured(system, client)

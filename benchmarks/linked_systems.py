@@ -21,9 +21,9 @@ from switchml.benchmarks.ranks import RankGroup, rank_group
 from switchml.benchmarks.systems import SwitchML, launch_each, prepare_work_directory, rank_command, rank_environment
 from switchml.benchmarks.workers.counters import take_share
 from switchml.launch import fabric
-from switchml.launch.layouts import TOP_SWITCH, layout_on_shaped_links
+from switchml.launch.kinds.shaped import TOP_SWITCH, Shaped
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import EMBEDDED_VALUES, FabricOptions
+from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
 from switchml.topologies.shaped_links import Shape, ShapedLinks, Traffic
 from switchml.topologies.topology import Host, Topology
@@ -134,9 +134,8 @@ def linked_systems(
     With `ranks` each host has that many, and also a switch. With `servers` each host has a parameter server, and one
     more host has nothing else. Raises what starting a fabric raises.
     """
-    options = FabricOptions(switch="soft", workers=hosts + int(servers), values=EMBEDDED_VALUES)
-    layout = layout_on_shaped_links(shape, leaves=ranks > 0, servers=servers)
-    found, _ = fabric.start(run_directory, options, keep=True, make_layout=layout)
+    kind = Shaped(workers=hosts + int(servers), shape=shape, leaves=ranks > 0, servers=servers, values=EMBEDDED_VALUES)
+    found, _ = fabric.start(run_directory, kind, keep=True)
     try:
         for process in found.processes:
             take_share(process.pid)

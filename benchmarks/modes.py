@@ -23,7 +23,7 @@ from switchml.benchmarks.results import Result
 from switchml.benchmarks.systems import SwitchML
 from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
 from switchml.common.progress import Progress
-from switchml.launch.layouts import CENTRAL_SERVER, server_on
+from switchml.launch.kinds.shaped import CENTRAL_SERVER, server_on
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 

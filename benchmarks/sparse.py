@@ -16,7 +16,7 @@ from switchml.benchmarks.sparse_rows import GLOO, PEER_METHODS, BlockCounts, Spa
 from switchml.benchmarks.systems import Peer, System, own_fabric, work_directory
 from switchml.benchmarks.turns import ELEMENT_BYTES, Reporter, Task, turn_of
 from switchml.common.progress import Progress
-from switchml.launch.settings import FabricOptions
+from switchml.launch.kinds import Embedded
 
 __all__ = ["Case", "Options", "cases", "run"]
 
@@ -104,7 +104,7 @@ class _Measurement:
     def run(self, values: int) -> None:
         """Measure with packets of `values`. Raises as `run`."""
         with work_directory() as directory, contextlib.ExitStack() as stack:
-            chosen = FabricOptions(values=values)
+            chosen = Embedded(values=values)
             systems: list[System] = [
                 stack.enter_context(own_fabric(name, directory, chosen)) for name in self._options.transports
             ]

@@ -28,8 +28,8 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch import fabric
 from switchml.launch.fabric_state import PORT_KEEPER, Fabric
 from switchml.launch.job_start import attach_environment
+from switchml.launch.kinds import Embedded
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
-from switchml.launch.settings import FabricOptions
 
 __all__ = [
     "Peer",
@@ -147,11 +147,10 @@ class SwitchML:
 
 
 @contextlib.contextmanager
-def own_fabric(transport: str, directory: Path, options: FabricOptions | None = None) -> Iterator[SwitchML]:
+def own_fabric(transport: str, directory: Path, kind: Embedded | None = None) -> Iterator[SwitchML]:
     """Yield an embedded fabric in `directory` for the duration of the context. Raises what starting one raises."""
     run_directory = RunDirectory(directory / transport)
-    options = dataclasses.replace(options or FabricOptions(), transport=transport)
-    found, _ = fabric.start(run_directory, options, keep=True)
+    found, _ = fabric.start(run_directory, dataclasses.replace(kind or Embedded(), transport=transport), keep=True)
     try:
         for process in found.processes:
             take_share(process.pid)

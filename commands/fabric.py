@@ -106,7 +106,7 @@ def _fabric_dict(status: FabricStatus, run_dir: Path) -> dict[str, Any]:
         content |= {
             "controller": found.controller,
             "version": found.version,
-            "options": dataclasses.asdict(found.options),
+            "options": found.options,
             "topology": found.topology,
             "switches": list(found.switches),
             "agents": list(found.agents),
@@ -168,15 +168,16 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
     """
     from switchml.commands.displays import ProgressBar
     from switchml.launch import fabric
+    from switchml.launch.kinds import kind_of
     from switchml.launch.run_directory import RunDirectory
 
     settings = session.settings(**options)
     directory = RunDirectory(settings.run_dir)
     with ProgressBar() as bar:
         found, started = fabric.start(
-            directory, settings.fabric, keep=True, given=settings.given, report=bar.note, progress=bar
+            directory, kind_of(settings.fabric), keep=True, given=settings.given, report=bar.note, progress=bar
         )
-        if found.options.leaf:
+        if not found.owns_controller:
             fabric.wait_for_controller(settings, found)
     if not started:
         note("a fabric already runs")

@@ -15,10 +15,10 @@ from switchml.controller.errors import ControllerError
 from switchml.controller.retry import Retry, ask
 from switchml.launch.fabric_processes import STORE, Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
-from switchml.launch.layouts import LayoutMaker, layout_of, resolve
+from switchml.launch.kinds import FabricKind, kind_of
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import FabricOptions, Key, Settings
+from switchml.launch.settings import Key, Settings
 from switchml.topologies.namespaces import Namespaces
 
 __all__ = [
@@ -99,35 +99,35 @@ def connect(
 
 def start(
     run_directory: RunDirectory,
-    options: FabricOptions,
+    kind: FabricKind,
     *,
     keep: bool,
     given: Iterable[Key] = (),
     report: Reporter = _silent,
     progress: Progress | None = None,
-    make_layout: LayoutMaker = layout_of,
 ) -> tuple[Fabric, bool]:
     """Return the live fabric of the run directory, and whether this call started it.
 
-    A live fabric must have the `options` that were `given`; with `keep` it survives the end of jobs from now on. A
-    broken one is removed first. Raises FabricBusyError, FabricDiffersError, RunDirectoryError and what `launch` raises.
+    A live fabric must have those options of `kind` that were `given`; with `keep` it survives the end of jobs from now
+    on. A broken one is removed first. Raises FabricBusyError, FabricDiffersError, RunDirectoryError and what `launch`
+    raises.
     """
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
-        status = inspect(run_directory)
-        if status.state == "running" and status.fabric is not None:
-            _require_alike(status.fabric, resolve(options), given)
-        return _start_locked(
-            run_directory, options, keep=keep, report=report, progress=progress or Progress(), make_layout=make_layout
-        )
+        live = _live(run_directory)
+        if live is None:
+            return _start_anew(run_directory, kind, keep=keep, report=report, progress=progress or Progress()), True
+        _require_alike(live, kind, given)
+        return (_kept(live) if keep else live), False
 
 
-def _require_alike(fabric: Fabric, options: FabricOptions, given: Iterable[Key]) -> None:
+def _require_alike(fabric: Fabric, kind: FabricKind, given: Iterable[Key]) -> None:
     """Raise FabricDiffersError unless a live fabric has the options that were given."""
     differences = []
+    options = kind.options()
     for key in given:
         field = key.name.removeprefix("fabric.")
-        live, wanted = getattr(fabric.options, field, None), getattr(options, field, None)
+        live, wanted = fabric.options.get(field), options.get(field)
         if live != wanted:
             differences.append(f"{key.option} is {live if live != '' else 'not given'} instead of {wanted}")
     if differences:
@@ -137,22 +137,25 @@ def _require_alike(fabric: Fabric, options: FabricOptions, given: Iterable[Key])
         )
 
 
-def _start_locked(
-    run_directory: RunDirectory,
-    options: FabricOptions,
-    *,
-    keep: bool,
-    report: Reporter,
-    progress: Progress,
-    make_layout: LayoutMaker = layout_of,
-) -> tuple[Fabric, bool]:
+def _live(run_directory: RunDirectory) -> Fabric | None:
+    """Return the run directory's fabric if all of it runs."""
     status = inspect(run_directory)
-    if status.state == "running" and status.fabric is not None:
-        fabric = status.fabric
-        if keep and not fabric.keep:
-            fabric = dataclasses.replace(fabric, keep=True)
-            fabric.save()
-        return fabric, False
+    return status.fabric if status.state == "running" else None
+
+
+def _kept(fabric: Fabric) -> Fabric:
+    """Return a live fabric, which from now on survives the end of jobs."""
+    if not fabric.keep:
+        fabric = dataclasses.replace(fabric, keep=True)
+        fabric.save()
+    return fabric
+
+
+def _start_anew(
+    run_directory: RunDirectory, kind: FabricKind, *, keep: bool, report: Reporter, progress: Progress
+) -> Fabric:
+    """Start a fabric, after what is left of a broken one has been removed."""
+    status = inspect(run_directory)
     if status.fabric is not None:
         names = ", ".join(process.name for process in status.dead) or "the process that started it"
         if run_directory.used_by_others():
@@ -164,8 +167,7 @@ def _start_locked(
         end_processes(status.fabric)
     _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
-    found = launch(run_directory, options, keep=keep, report=report, progress=progress, make_layout=make_layout)
-    return found, True
+    return launch(run_directory, kind, keep=keep, report=report, progress=progress)
 
 
 def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> None:
@@ -195,16 +197,17 @@ def wait_for_controller(settings: Settings, fabric: Fabric) -> None:
     """
     if settings.tls is None and not settings.insecure:
         return
+    leaf = fabric.options["leaf"]
     deadline = time.monotonic() + _CONTROLLER_SECONDS
     retry = Retry(give_up=lambda: time.monotonic() >= deadline)
     with connect(settings, fabric.controller) as client:
         while True:
-            [switch] = [one for one in ask(client.list_switches, retry) if one.name == fabric.options.leaf]
+            [switch] = [one for one in ask(client.list_switches, retry) if one.name == leaf]
             if switch.primary:
                 return
             if time.monotonic() >= deadline:
                 raise StartError(
-                    f"the controller at {fabric.controller} has not reached this host's switch {fabric.options.leaf}: "
+                    f"the controller at {fabric.controller} has not reached this host's switch {leaf}: "
                     f"{switch.failure}; its configuration says where that switch is"
                 )
             time.sleep(_CONTROLLER_STEP_SECONDS)
@@ -214,8 +217,8 @@ def keep(run_directory: RunDirectory) -> None:
     """Keep the live fabric when jobs end, as if `up` had started it."""
     with run_directory.lock(LOCK_SECONDS):
         fabric = Fabric.read(run_directory)
-        if fabric is not None and not fabric.keep:
-            dataclasses.replace(fabric, keep=True).save()
+        if fabric is not None:
+            _kept(fabric)
 
 
 def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[list[str], list[str]]:
@@ -250,7 +253,7 @@ def using(settings: Settings, *, report: Reporter = _silent) -> Iterator[str]:
     """Yield a controller's address for the duration of the context: the configured one, a live fabric's or a new one's.
 
     A fabric that was started here and not by `up` ends with its last user, unless a job is live. Raises what `start`
-    raises.
+    and `kind_of` raise.
     """
     if settings.controller is not None:
         yield settings.controller
@@ -258,7 +261,10 @@ def using(settings: Settings, *, report: Reporter = _silent) -> Iterator[str]:
     run_directory = RunDirectory(settings.run_dir)
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
-        fabric, _ = _start_locked(run_directory, settings.fabric, keep=False, report=report, progress=Progress())
+        fabric = _live(run_directory)
+        if fabric is None:
+            kind = kind_of(settings.fabric)
+            fabric = _start_anew(run_directory, kind, keep=False, report=report, progress=Progress())
         user = run_directory.use()
     try:
         yield fabric.controller

@@ -21,10 +21,10 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch import port_keeper
 from switchml.launch.fabric_state import CONTROLLER, PORT_KEEPER, Fabric
-from switchml.launch.layouts import CONTROL_SOCKETS, LayoutMaker, layout_of, resolve
+from switchml.launch.kinds import FabricKind
+from switchml.launch.layouts import CONTROL_SOCKETS
 from switchml.launch.orphans import mark, orphans
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import FabricOptions
 from switchml.topologies.namespaces import Namespaces
 
 __all__ = [
@@ -62,24 +62,15 @@ Reporter = Callable[[str], None]
 
 
 def launch(
-    run_directory: RunDirectory,
-    options: FabricOptions,
-    *,
-    keep: bool,
-    report: Reporter,
-    progress: Progress,
-    make_layout: LayoutMaker = layout_of,
+    run_directory: RunDirectory, kind: FabricKind, *, keep: bool, report: Reporter, progress: Progress
 ) -> Fabric:
     """Start a fabric in a run directory without one.
 
-    Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and StartError; everything that
-    was
-    started is removed then.
+    Raises NamespaceError, ProgramNotFoundError and StartError; everything that was started is removed then.
     """
-    options = resolve(options)
     socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
     try:
-        layout = make_layout(options, run_directory.path, socket_directory)
+        layout = kind.layout(run_directory.path, socket_directory)
         switches, places = layout.switches(), layout.agents()
     except BaseException:
         if socket_directory != run_directory.path:
@@ -92,7 +83,7 @@ def launch(
         boot=boot_id(),
         version=VERSION,
         started=time.time(),
-        options=options,
+        options=kind.options(),
         socket_directory=socket_directory,
         topology=layout.topology.as_dict() if layout.topology is not None else None,
     )

@@ -7,7 +7,7 @@ from typing import Any, Final
 from switchml.common.errors import RunDirectoryError
 from switchml.common.processes import ProcessRecord, boot_id
 from switchml.launch.run_directory import WITHOUT_STATE, RunDirectory
-from switchml.launch.settings import FabricOptions
+from switchml.launch.settings import FABRIC_OPTIONS
 
 __all__ = ["CONTROLLER", "PORT_KEEPER", "Fabric", "FabricStatus", "inspect"]
 
@@ -23,7 +23,7 @@ _SHAPE: Final = {
     "boot": "",
     "version": "",
     "started": 0.0,
-    "options": dataclasses.asdict(FabricOptions()),
+    "options": FABRIC_OPTIONS,
     "socket_directory": "",
     "controller": "",
     "switches": [{"name": ""}],
@@ -55,7 +55,8 @@ def _require_like(value: Any, example: Any, place: str = "the file") -> None:
 class Fabric:
     """A fabric as fabric.json describes it. `keep` is set by `up`, and lets the fabric survive the end of jobs.
 
-    `topology` is the content of a topology file; None for the embedded fabric.
+    `options` has a value for each of FABRIC_OPTIONS. `topology` is the content of a topology file; None for a fabric
+    without network namespaces.
     """
 
     run_directory: RunDirectory
@@ -64,7 +65,7 @@ class Fabric:
     boot: str
     version: str
     started: float
-    options: FabricOptions
+    options: dict[str, Any]
     socket_directory: Path
     topology: dict[str, Any] | None = None
     controller: str = ""
@@ -75,7 +76,7 @@ class Fabric:
     @property
     def owns_controller(self) -> bool:
         """False for one host's part of a larger fabric, whose jobs are not its own."""
-        return not self.options.leaf
+        return not self.options["leaf"]
 
     def dead_processes(self) -> list[ProcessRecord]:
         """Return the processes that should run but do not."""
@@ -110,7 +111,7 @@ class Fabric:
                 boot=content["boot"],
                 version=content["version"],
                 started=content["started"],
-                options=FabricOptions(**content["options"]),
+                options=content["options"],
                 socket_directory=Path(content["socket_directory"]),
                 topology=content["topology"],
                 controller=content["controller"],

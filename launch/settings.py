@@ -17,8 +17,8 @@ from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from switchml.topologies.targets import TARGETS
 
-__all__ = ["BMV2_VALUES", "DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
-__all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "load"]
+__all__ = ["BMV2_VALUES", "DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "FABRIC_OPTIONS"]
+__all__ += ["KEYS", "SMALL_POOL", "TRANSPORTS", "Key", "Settings", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 """Default values per packet, by target."""
@@ -43,53 +43,17 @@ DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 
 
 @dataclasses.dataclass(frozen=True)
-class FabricOptions:
-    """The shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are fractions of the packets.
-
-    With a `switch` (soft or bmv2), a `topology` (path of a file) or both, it is laid out in network namespaces, with
-    `workers` hosts (0: as many as the topology has), in `racks` racks if that is not 0. Otherwise it is the embedded
-    one of local processes with `agents` agents, whose ranks reach the switch by `transport`; over UDP, agents and
-    switch have `threads`. It can have racks as well. 0 `values` and `slots` mean the target's defaults.
-    BMv2 switches load the P4 program `program`, by default switchml.
-
-    With a `leaf` it is the part of a larger fabric that one host has: a soft switch of this name below another one,
-    and an agent whose ranks share memory with it. `address` is the host's IPv4 address there, `controller` the
-    fabric's; `certificates` has the directories switch-LEAF and agent-LEAF, unless it is `insecure`.
-    """
-
-    switch: str = ""
-    workers: int = 0
-    racks: int = 0
-    topology: str = ""
-    agents: int = 1
-    transport: str = "auto"
-    threads: int = 1
-    values: int = 0
-    slots: int = 0
-    drop: float = 0.0
-    duplicate: float = 0.0
-    delay: float = 0.0
-    flip: float = 0.0
-    seed: int = 1
-    leaf: str = ""
-    address: str = ""
-    certificates: str = ""
-    controller: str = ""
-    insecure: bool = False
-    program: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings that every command needs. `controller` is None for the run directory's fabric.
 
-    `tls` is a directory of certificates for a configured controller; `insecure` allows connections without. `given` has
-    the keys that an option, a variable or the file sets.
+    `fabric` has values for FABRIC_OPTIONS, which may contradict each other; `launch.kinds.kind_of` checks them. `tls`
+    is a directory of certificates for a configured controller; `insecure` allows connections without. `given` has the
+    keys that an option, a variable or the file sets.
     """
 
     controller: str | None
     run_dir: Path
-    fabric: FabricOptions
+    fabric: Mapping[str, Any]
     job_slots: int
     job_switch: str
     tls: str | None = None
@@ -198,8 +162,6 @@ class Key:
         return "--" + self.name.rpartition(".")[2].replace("_", "-")
 
 
-_FABRIC: Final = FabricOptions()
-
 KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
@@ -229,7 +191,7 @@ KEYS: Final[dict[str, Key]] = {
             "fabric.switch",
             "SWITCHML_FABRIC_SWITCH",
             _target,
-            _FABRIC.switch,
+            "",
             "Lay the fabric out in network namespaces, with a switch of this target: soft or bmv2.",
         ),
         Key(
@@ -250,22 +212,22 @@ KEYS: Final[dict[str, Key]] = {
             "fabric.topology",
             "SWITCHML_FABRIC_TOPOLOGY",
             _path,
-            _FABRIC.topology,
+            "",
             "Topology file (YAML) to lay out in network namespaces.",
         ),
-        Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), _FABRIC.agents, "Agents of the embedded fabric."),
+        Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), 1, "Agents of the embedded fabric."),
         Key(
             "fabric.transport",
             "SWITCHML_FABRIC_TRANSPORT",
             _transport,
-            _FABRIC.transport,
+            TRANSPORTS[0],
             "How ranks of the embedded fabric reach the switch: shm (shared memory), udp, or auto, which is shm.",
         ),
         Key(
             "fabric.threads",
             "SWITCHML_FABRIC_THREADS",
             _whole(1, 64),
-            _FABRIC.threads,
+            1,
             "Data threads of the embedded fabric: of the switch and, over UDP, of each agent.",
         ),
         Key(
@@ -280,7 +242,7 @@ KEYS: Final[dict[str, Key]] = {
             "fabric.program",
             "SWITCHML_FABRIC_PROGRAM",
             _program,
-            _FABRIC.program,
+            "",
             "P4 program of bmv2: switchml, the default, or switchml_floats, which adds floats as well.",
         ),
         Key(
@@ -294,42 +256,42 @@ KEYS: Final[dict[str, Key]] = {
             "fabric.drop",
             "SWITCHML_FABRIC_DROP",
             _probability,
-            _FABRIC.drop,
+            0.0,
             "Fraction of packets that the soft switch drops on purpose.",
         ),
         Key(
             "fabric.duplicate",
             "SWITCHML_FABRIC_DUPLICATE",
             _probability,
-            _FABRIC.duplicate,
+            0.0,
             "Fraction of packets that it duplicates.",
         ),
         Key(
             "fabric.delay",
             "SWITCHML_FABRIC_DELAY",
             _probability,
-            _FABRIC.delay,
+            0.0,
             "Fraction of packets that it delays past later ones.",
         ),
         Key(
             "fabric.flip",
             "SWITCHML_FABRIC_FLIP",
             _probability,
-            _FABRIC.flip,
+            0.0,
             "Fraction of packets in which it flips a bit, after all checksums.",
         ),
         Key(
             "fabric.seed",
             "SWITCHML_FABRIC_SEED",
             _whole(0, 2**63 - 1),
-            _FABRIC.seed,
+            1,
             "Seed of the injected faults.",
         ),
         Key(
             "fabric.leaf",
             "SWITCHML_FABRIC_LEAF",
             _switch_name,
-            _FABRIC.leaf,
+            "",
             "Start this host's part of a fabric on several hosts: its own soft switch, which has this name in the "
             "controller's configuration, and an agent of the same name.",
         ),
@@ -337,14 +299,14 @@ KEYS: Final[dict[str, Key]] = {
             "fabric.address",
             "SWITCHML_FABRIC_ADDRESS",
             _ipv4,
-            _FABRIC.address,
+            "",
             "IPv4 address of this host's data interface, for --leaf.",
         ),
         Key(
             "fabric.certificates",
             "SWITCHML_FABRIC_CERTIFICATES",
             _path,
-            _FABRIC.certificates,
+            "",
             "Directory with switch-LEAF and agent-LEAF, as `certs init` writes them, for --leaf.",
         ),
         Key(
@@ -371,6 +333,17 @@ KEYS: Final[dict[str, Key]] = {
     )
 }
 """All settings, by their names in the configuration file."""
+
+FABRIC_OPTIONS: Final[dict[str, Any]] = {
+    **{
+        name.removeprefix("fabric."): 0 if key.default is None else key.default
+        for name, key in KEYS.items()
+        if name.startswith("fabric.")
+    },
+    "controller": "",
+    "insecure": False,
+}
+"""The options of all kinds of fabrics, with their defaults; 0 stands for the default of the kind."""
 
 
 def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path | None, dict[str, Any]]:
@@ -418,17 +391,12 @@ def load(
             raise ConfigurationError(f"{source}: {error}") from error
         given.append(key)
     run_dir = found["run_dir"]
-    fabric = {
-        field.name: found[f"fabric.{field.name}"]
-        for field in dataclasses.fields(FabricOptions)
-        if found.get(f"fabric.{field.name}") is not None
-    }
-    if fabric["leaf"]:  # only then it has a controller beyond this machine
-        fabric |= {"controller": found["controller"] or "", "insecure": found["insecure"]}
+    fabric = {key.name.removeprefix("fabric."): found[key.name] for key in given if key.name.startswith("fabric.")}
+    fabric |= {"controller": found["controller"] or "", "insecure": found["insecure"]}
     return Settings(
         controller=found["controller"],
         run_dir=expanded(run_dir) if run_dir else default_run_directory(environment),
-        fabric=FabricOptions(**fabric),
+        fabric=FABRIC_OPTIONS | fabric,
         job_slots=found["job.slots"],
         job_switch=found["job.switch"],
         job_aggregators=found["job.aggregators"],

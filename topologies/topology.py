@@ -166,6 +166,11 @@ class Topology:
         return sorted(hosts + below + above)
 
     @property
+    def targets(self) -> set[str]:
+        """The targets of the switches."""
+        return {switch.target for switch in self.switches}
+
+    @property
     def switch(self) -> Switch:
         """The only switch. Raises TopologyFileError if there are several."""
         if len(self.switches) != 1:

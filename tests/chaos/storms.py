@@ -26,9 +26,8 @@ from outcome import Outcome
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric import start
-from switchml.launch.layouts import layout_on_shaped_links
+from switchml.launch.kinds import Shaped
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import FabricOptions
 from switchml.topologies import shaped_links
 
 AGGREGATOR_PORT: Final = 1
@@ -61,10 +60,9 @@ class Storm(FabricUnderFire):
         if not self.shape.aggregators:
             super().up(*more)
             return
-        options = FabricOptions(switch=self.shape.kind, workers=self.shape.agents + 1)  # a host without an agent
-        layout = layout_on_shaped_links(LINKS, servers=True)
+        kind = Shaped(workers=self.shape.agents + 1, shape=LINKS, servers=True)  # the last host has no agent
         with mock.patch.dict(os.environ, self.ctl.environment):
-            start(RunDirectory(self.ctl.run_dir), options, keep=True, make_layout=layout)
+            start(RunDirectory(self.ctl.run_dir), kind, keep=True)
         self.pids |= {process["pid"] for process in self.ctl.processes()}
 
     def start_job(self) -> None:

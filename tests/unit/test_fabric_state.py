@@ -15,7 +15,7 @@ from switchml.commands.root import cli
 from switchml.common.processes import ProcessRecord, boot_id
 from switchml.launch.fabric_state import Fabric
 from switchml.launch.run_directory import RunDirectory
-from switchml.launch.settings import FabricOptions
+from switchml.launch.settings import FABRIC_OPTIONS
 
 COMMANDS = ["status", "job list", "doctor", "down"]
 
@@ -47,7 +47,7 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     directory = RunDirectory(tmp_path / "run")
     directory.create()
     Fabric(
-        directory, "running", True, boot_id(), "1", 1.0, FabricOptions(), directory.path,
+        directory, "running", True, boot_id(), "1", 1.0, FABRIC_OPTIONS, directory.path,
         controller=f"unix:{directory.path}/controller.sock", switches=({"name": "switch-0"},),
         agents=({"name": "agent-0", "socket": "s"},),
         processes=(ProcessRecord("controller", os.getpid(), 1, str(directory.logs / "c.log")),),

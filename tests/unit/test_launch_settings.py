@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchml.common.errors import ConfigurationError
-from switchml.launch.settings import KEYS, FabricOptions, load
+from switchml.launch.settings import FABRIC_OPTIONS, KEYS, load
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def test_defaults_without_anything(tmp_path: Path) -> None:
     settings = load(environment={"XDG_CONFIG_HOME": str(tmp_path), "XDG_RUNTIME_DIR": "/run/user/7"})
     assert settings.controller is None
     assert settings.run_dir == Path("/run/user/7/switchml")
-    assert settings.fabric == FabricOptions()
+    assert settings.fabric == FABRIC_OPTIONS
     assert (settings.job_slots, settings.job_switch) == (0, "")
 
 
@@ -31,9 +31,11 @@ def test_the_default_run_directory_names_the_user_without_a_runtime_directory(tm
 
 def test_options_before_environment_before_file(config_file: Path) -> None:
     environment = {"SWITCHML_FABRIC_VALUES": "128", "SWITCHML_FABRIC_AGENTS": "4", "SWITCHML_RUN_DIR": "/somewhere"}
+    environment["SWITCHML_FABRIC_SEED"] = "0"
     settings = load({"fabric.agents": 5, "fabric.seed": None}, config_file=config_file, environment=environment)
-    assert settings.fabric.agents == 5
-    assert settings.fabric.values == 128
+    assert settings.fabric["agents"] == 5
+    assert settings.fabric["values"] == 128
+    assert settings.fabric["seed"] == 0
     assert settings.job_slots == 128
     assert settings.controller == "10.0.0.1:9559"
     assert settings.run_dir == Path("/somewhere")
@@ -45,7 +47,7 @@ def test_a_controller_may_be_a_unix_socket(tmp_path: Path) -> None:
 
 
 def test_the_file_may_be_named_by_a_variable(config_file: Path) -> None:
-    assert load(environment={"SWITCHML_CONFIG": str(config_file)}).fabric.agents == 3
+    assert load(environment={"SWITCHML_CONFIG": str(config_file)}).fabric["agents"] == 3
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)

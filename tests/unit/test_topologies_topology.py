@@ -9,8 +9,8 @@ import yaml
 from switchml.common.errors import ConfigurationError, TopologyFileError
 from switchml.common.switch_trees import ParentLink
 from switchml.controller.config import load_config
-from switchml.launch.layouts import resolve
-from switchml.launch.settings import FabricOptions
+from switchml.launch.kinds import kind_of
+from switchml.launch.settings import FABRIC_OPTIONS
 from switchml.topologies import topology
 from switchml.topologies.controller_file import controller_file
 from switchml.topologies.topology import Host, Switch, Topology, load, racks, single_switch
@@ -241,8 +241,9 @@ def test_a_tofino_is_not_laid_out(tmp_path: Path) -> None:
     path = tmp_path / "rack.yaml"
     path.write_text(TOFINO)
     with pytest.raises(ConfigurationError, match="topology rack is a Tofino, which this command does not start"):
-        resolve(FabricOptions(topology=str(path)))
-    assert resolve(FabricOptions(topology=str(path), switch="soft")).switch == "soft"
+        kind_of(FABRIC_OPTIONS | {"topology": str(path)})
+    laid_out = kind_of(FABRIC_OPTIONS | {"topology": str(path), "switch": "soft"})
+    assert laid_out.options()["switch"] == "soft"
 
 
 @pytest.mark.parametrize(
