@@ -22,7 +22,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch import port_keeper
 from switchml.launch.fabric_state import CONTROLLER, PORT_KEEPER, Fabric
 from switchml.launch.kinds import FabricKind
-from switchml.launch.layouts import CONTROL_SOCKETS
+from switchml.launch.layouts import CONTROL_SOCKETS, Layout
 from switchml.launch.orphans import mark, orphans
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import Namespaces
@@ -69,13 +69,6 @@ def launch(
     Raises NamespaceError, ProgramNotFoundError and StartError; everything that was started is removed then.
     """
     socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
-    try:
-        layout = kind.layout(run_directory.path, socket_directory)
-        switches, places = layout.switches(), layout.agents()
-    except BaseException:
-        if socket_directory != run_directory.path:
-            socket_directory.rmdir()
-        raise
     fabric = Fabric(
         run_directory=run_directory,
         phase="starting",
@@ -85,97 +78,146 @@ def launch(
         started=time.time(),
         options=kind.options(),
         socket_directory=socket_directory,
-        topology=layout.topology.as_dict() if layout.topology is not None else None,
     )
-    deadline = time.monotonic() + seconds_to_start(len(switches) + len(places))
-    began = time.monotonic()
-    agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
-    where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
-    what = "switch" if len(switches) == 1 else f"{len(switches)} switches"
-    report(f"starting {what}{'' if layout.controller else ', controller'} and {agents} in {where}")
-
-    # Metrics of processes in network namespaces could not be reached.
-    metrics: list[str] = []
-    if keep and layout.topology is None:
-        metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
-    endpoints: dict[str, str] = {}
-
-    progress.expect(_STEPS_BESIDES + len(switches) + len(places))
-
-    def wait_ready(child: StartingProcess) -> dict[str, Any]:
-        ready = child.wait_ready(deadline)
-        if "metrics" in ready:
-            endpoints[child.name] = ready["metrics"]
-        return ready
-
-    ports = socket_directory / _PORTS_SOCKET
-
-    def begin(
-        name: str, command: list[str], *, has_ready_file: bool = True, stdin: int = subprocess.DEVNULL
-    ) -> StartingProcess:
-        nonlocal fabric
-        ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
-        if has_ready_file:  # a SwitchML program
-            command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
-        environment = mark(name, run_directory.path) | {"NOTIFY_SOCKET": str(ports)}
-        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment, stdin)
-        fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
-        fabric.save()  # at once: if this process is killed, the next starter finds what to end
-        return child
-
     try:
-        fabric.save()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messages:
-            ports.unlink(missing_ok=True)
-            messages.bind(str(ports))
-            ports.chmod(0o600)
-            keeper = [sys.executable, "-I", "-S", port_keeper.__file__]
-            begin(PORT_KEEPER, keeper, has_ready_file=False, stdin=messages.fileno())
-        layout.prepare()
-        progress.did()
-        started = [
-            begin(place.name, [*place.command, *metrics], has_ready_file=place.has_ready_file) for place in switches
-        ]
-        tables = []
-        for place, child in zip(switches, started, strict=True):
-            tables.append(layout.switch_table(place.name, wait_ready(child) if place.has_ready_file else {}))
-            progress.did()
-        fabric = dataclasses.replace(fabric, switches=tuple(tables))
-        controller = layout.controller
-        if not controller:
-            configuration = run_directory.path / "controller.toml"
-            configuration.write_text(_configuration(layout.listen, run_directory, tables), encoding="utf-8")
-            command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
-            controller = wait_ready(begin(CONTROLLER, [*command, *metrics]))["address"]
-        progress.did()
-        fabric = dataclasses.replace(fabric, controller=controller)
-        children = []
-        for host in places:
-            agent_socket = str(socket_directory / f"{host.name}.sock")
-            arguments = ["--controller", fabric.controller, "--name", host.name, "--socket", agent_socket]
-            children.append(begin(host.name, [*host.command, *arguments, *metrics]))
-            agent = {"name": host.name, "socket": agent_socket, **host.description}
-            fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
-        for child in children:
-            wait_ready(child)
-            progress.did()
-        _write_targets(run_directory, endpoints)
-        if not layout.controller:
-            _wait_connected(fabric.controller, started, deadline)
-            stop_jobs(fabric.controller)  # those that a killed fabric left in the store
-        progress.did()
-        fabric = dataclasses.replace(fabric, phase="running")
-        fabric.save()
+        start = _FabricStart(fabric, kind.layout(run_directory.path, socket_directory), progress)
+    except BaseException:
+        if socket_directory != run_directory.path:
+            socket_directory.rmdir()
+        raise
+    began = time.monotonic()
+    report(f"starting {start.description()}")
+    try:
+        start.prepare()
+        start.start_switches()
+        start.start_controller()
+        start.start_agents()
+        start.finish()
     except (KeyError, TypeError) as error:
-        end_processes(fabric)
+        end_processes(start.fabric)
         raise StartError(
             f"a ready file does not have the expected content (is another version installed?): {error}"
         ) from error
     except BaseException:
-        end_processes(fabric)
+        end_processes(start.fabric)
         raise
-    report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
-    return fabric
+    report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {start.fabric.controller}")
+    return start.fabric
+
+
+class _FabricStart:
+    """The steps of a fabric's start, in their order; `fabric` is the record of what has been started so far.
+
+    The constructor raises ProgramNotFoundError.
+    """
+
+    def __init__(self, fabric: Fabric, layout: Layout, progress: Progress) -> None:
+        self._layout = layout
+        self._switches, self._agents = layout.switches(), layout.agents()
+        self._progress = progress
+        self._deadline = time.monotonic() + seconds_to_start(len(self._switches) + len(self._agents))
+        self._ports = fabric.socket_directory / _PORTS_SOCKET
+        self._metrics: list[str] = []  # the arguments with which a process serves them
+        self._endpoints: dict[str, str] = {}  # where each process serves its metrics
+        self._switch_processes: list[StartingProcess] = []
+        topology = layout.topology.as_dict() if layout.topology is not None else None
+        self.fabric = dataclasses.replace(fabric, topology=topology)
+
+    def description(self) -> str:
+        """Return what is started, and where."""
+        directory, layout = self.fabric.run_directory, self._layout
+        switches = "switch" if len(self._switches) == 1 else f"{len(self._switches)} switches"
+        controller = "" if layout.controller else ", controller"
+        agents = "1 agent" if len(self._agents) == 1 else f"{len(self._agents)} agents"
+        where = directory.path if layout.topology is None else f"network namespaces, logs in {directory.logs}"
+        return f"{switches}{controller} and {agents} in {where}"
+
+    def prepare(self) -> None:
+        """Create what the processes need: the keeper of their ports, the network, the token of their metrics."""
+        self._progress.expect(_STEPS_BESIDES + len(self._switches) + len(self._agents))
+        self.fabric.save()
+        # Metrics of processes in network namespaces could not be reached.
+        if self.fabric.keep and self._layout.topology is None:
+            token = _write_token(self.fabric.run_directory)
+            self._metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(token)]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messages:
+            self._ports.unlink(missing_ok=True)
+            messages.bind(str(self._ports))
+            self._ports.chmod(0o600)
+            keeper = [sys.executable, "-I", "-S", port_keeper.__file__]
+            self._begin(PORT_KEEPER, keeper, stdin=messages.fileno())
+        self._layout.prepare()
+        self._progress.did()
+
+    def start_switches(self) -> None:
+        """Start the switches, and return when those with a ready file are ready."""
+        for place in self._switches:
+            begin = self._begin_ours if place.has_ready_file else self._begin
+            self._switch_processes.append(begin(place.name, place.command))
+        tables = []
+        for place, child in zip(self._switches, self._switch_processes, strict=True):
+            ready = self._wait_ready(child) if place.has_ready_file else {}
+            tables.append(self._layout.switch_table(place.name, ready))
+            self._progress.did()
+        self.fabric = dataclasses.replace(self.fabric, switches=tuple(tables))
+
+    def start_controller(self) -> None:
+        """Start the controller of these switches, unless one runs already."""
+        controller = self._layout.controller
+        if not controller:
+            directory = self.fabric.run_directory
+            configuration = directory.path / "controller.toml"
+            text = _configuration(self._layout.listen, directory, self.fabric.switches)
+            configuration.write_text(text, encoding="utf-8")
+            program = [find_program("switchml-controller"), "--config", str(configuration)]
+            child = self._begin_ours(CONTROLLER, self._layout.controller_command(program))
+            controller = self._wait_ready(child)["address"]
+        self.fabric = dataclasses.replace(self.fabric, controller=controller)
+        self._progress.did()
+
+    def start_agents(self) -> None:
+        """Start the agents, and return when all are ready."""
+        children = []
+        for place in self._agents:
+            agent_socket = str(self.fabric.socket_directory / f"{place.name}.sock")
+            arguments = ["--controller", self.fabric.controller, "--name", place.name, "--socket", agent_socket]
+            children.append(self._begin_ours(place.name, [*place.command, *arguments]))
+            agent = {"name": place.name, "socket": agent_socket, **place.description}
+            self.fabric = dataclasses.replace(self.fabric, agents=(*self.fabric.agents, agent))
+        for child in children:
+            self._wait_ready(child)
+            self._progress.did()
+
+    def finish(self) -> None:
+        """Return when the controller has reached its switches; write where metrics are, and that the fabric runs."""
+        _write_targets(self.fabric.run_directory, self._endpoints)
+        if not self._layout.controller:
+            _wait_connected(self.fabric.controller, self._switch_processes, self._deadline)
+            stop_jobs(self.fabric.controller)  # those that a killed fabric left in the store
+        self._progress.did()
+        self.fabric = dataclasses.replace(self.fabric, phase="running")
+        self.fabric.save()
+
+    def _begin_ours(self, name: str, command: list[str]) -> StartingProcess:
+        """Start a SwitchML program, which writes a ready file."""
+        ready_file = self.fabric.run_directory.path / f"{name}.ready"
+        return self._begin(name, [*command, *self._metrics, "--log-limit", str(LOG_MEBIBYTES)], ready_file)
+
+    def _begin(
+        self, name: str, command: list[str], ready_file: Path | None = None, stdin: int = subprocess.DEVNULL
+    ) -> StartingProcess:
+        directory = self.fabric.run_directory
+        environment = mark(name, directory.path) | {"NOTIFY_SOCKET": str(self._ports)}
+        child = StartingProcess(name, command, directory.logs / f"{name}.log", ready_file, environment, stdin)
+        self.fabric = dataclasses.replace(self.fabric, processes=(*self.fabric.processes, child.record))
+        self.fabric.save()  # at once: if this process is killed, the next starter finds what to end
+        return child
+
+    def _wait_ready(self, child: StartingProcess) -> dict[str, Any]:
+        ready = child.wait_ready(self._deadline)
+        if "metrics" in ready:
+            self._endpoints[child.name] = ready["metrics"]
+        return ready
 
 
 def seconds_to_start(processes: int) -> float:
