@@ -101,7 +101,7 @@ ptf-%: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.run --target $*
 
 bench-devices: $(VENV)/dev.stamp
-	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
+	$(BIN)/python -m tests.loopback.device_times $(ARGS)
 
 test-devices: $(VENV)/dev.stamp
 	$(call pytest,-m 'long_devices or not long_devices' \
@@ -132,22 +132,22 @@ faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py $(ARGS))
 
 chaos: $(VENV)/dev.stamp
-	$(BIN)/python tests/chaos/run.py $(ARGS)
+	$(BIN)/python -m tests.chaos.run $(ARGS)
 
 storms: $(TORCH_VENV)/torch.stamp
-	$(TORCH_VENV)/bin/python tests/chaos/run.py --storms $(ARGS)
+	$(TORCH_VENV)/bin/python -m tests.chaos.run --storms $(ARGS)
 
 soak: $(VENV)/dev.stamp
-	$(BIN)/python tests/soak/run.py $(ARGS)
+	$(BIN)/python -m tests.soak.run $(ARGS)
 
 job-starts: $(VENV)/dev.stamp
-	$(BIN)/python tests/soak/starts.py $(ARGS)
+	$(BIN)/python -m tests.soak.starts $(ARGS)
 
 many-ranks: $(VENV)/dev.stamp
-	$(BIN)/python tests/soak/many_ranks.py $(ARGS)
+	$(BIN)/python -m tests.soak.many_ranks $(ARGS)
 
 flood: $(VENV)/dev.stamp
-	$(BIN)/python tests/soak/flood.py $(ARGS)
+	$(BIN)/python -m tests.soak.flood $(ARGS)
 
 N ?= 100
 
@@ -155,7 +155,7 @@ lost-worker: $(VENV)/dev.stamp
 	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --long --quiet-machine --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
 
 torch-suite: $(TORCH_VENV)/torch.stamp
-	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)
+	$(TORCH_VENV)/bin/python -m tests.torch.pytorch_suite $(ARGS)
 
 # Random sequences on the soft switch and on BMv2, compared, and on the soft switch and the model of Tofino's pipeline.
 # `make test` gives a seed, so that a newly found difference does not block an unrelated change.
@@ -190,7 +190,7 @@ python-lint: $(VENV)/dev.stamp
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/mypy tests/prose native/bindings/generate_stubs.py tools
-	$(BIN)/python tests/prose/prose_check.py
+	$(BIN)/python -m tests.prose.prose_check
 
 proto-lint: $(VENV)/dev.stamp
 	mkdir -p build
@@ -349,7 +349,7 @@ tsan-python:
 
 fuzz: $(VENV)/dev.stamp
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris>=2.3' || echo "make: no atheris for this Python"
-	$(BIN)/python tests/fuzz/run.py $(ARGS)
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 # ---- the arithmetic ----------------------------------------------------------------------------------------------------
 

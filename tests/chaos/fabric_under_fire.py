@@ -18,10 +18,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import with_held_ports
-from fabric_harness import Ctl, runs, wait_until
-from outcome import Outcome, outcome_of
-
 from switchml.common.clock import TEST_VARIABLE
 from switchml.common.processes import StartingProcess
 from switchml.controller.client import ControllerClient
@@ -32,6 +28,9 @@ from switchml.launch.fabric import stop
 from switchml.launch.fabric_state import PORT_KEEPER, Fabric, inspect
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
+from tests.chaos import with_held_ports
+from tests.chaos.outcome import Outcome, outcome_of
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 END_SECONDS: Final = 120.0
 """The time within which a job must have ended, with or without an error."""
@@ -106,7 +105,7 @@ class Shape:
     size: int
     racks: int = 0  # 0: one switch without racks
     aggregators: int = 0  # that share the job's slots; 0: none
-    program: str = "survives"  # of the ranks, in tests/fabric/workers
+    program: str = "survives"  # of the ranks, in tests/support/workers
 
     @property
     def in_namespaces(self) -> bool:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from fabric_under_fire import FabricUnderFire
-
 from switchml.common.errors import StartError
+from tests.chaos.fabric_under_fire import FabricUnderFire
 
 EMBEDDED: Final = ("shm", "udp")
 MOUNTS: Final = os.geteuid() == 0

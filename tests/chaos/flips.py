@@ -21,13 +21,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "loopback"))
-
-from collective_harness import Fabric, running_fabric
-
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, Kind, Verdict
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 16
 SLOTS = 2

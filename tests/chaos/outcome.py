@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabric_under_fire import Words
+    from tests.chaos.fabric_under_fire import Words
 
 
 @dataclass

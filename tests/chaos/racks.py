@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fabric_harness import runs, wait_until
-from fabric_under_fire import FabricUnderFire, Shape, Words
-from faults import BMV2, LOST_RANK, NAMESPACES
-from outcome import Outcome, outcome_of
-
 from switchml.topologies.namespaces import switch_interface
+from tests.chaos.fabric_under_fire import FabricUnderFire, Shape, Words
+from tests.chaos.faults import BMV2, LOST_RANK, NAMESPACES
+from tests.chaos.outcome import Outcome, outcome_of
+from tests.support.fabric_harness import runs, wait_until
 
 STEPS: Final = 60
 ENDLESS_STEPS: Final = 1_000_000

@@ -24,18 +24,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "fabric"))
-
-import racks
-import storms
-from fabric_under_fire import STEPS, FabricUnderFire, Shape
-from faults import FAULTS, Fault
-from outcome import Outcome, table
-from racks import Racks
-from storms import STORMS, Storm
-
 from switchml.common.errors import StartError
 from switchml.controller.errors import ControllerError
+from tests.chaos import racks, storms
+from tests.chaos.fabric_under_fire import STEPS, FabricUnderFire, Shape
+from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.outcome import Outcome, table
+from tests.chaos.racks import Racks
+from tests.chaos.storms import STORMS, Storm
 
 SHORT = ("worker killed", "switch killed and restarted", "controller killed and restarted", "link cut and healed")
 """The faults of the short form, which runs each of them once."""

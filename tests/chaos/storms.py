@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from fabric_harness import runs, wait_until
-from fabric_under_fire import END_SECONDS, UP_SECONDS, FabricUnderFire, Shape
-from faults import EMBEDDED, FAULTS, LOST_RANK, NAMESPACES, Fault
-from outcome import Outcome
-
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric import start
 from switchml.launch.kinds import Shaped
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies import shaped_links
+from tests.chaos.fabric_under_fire import END_SECONDS, UP_SECONDS, FabricUnderFire, Shape
+from tests.chaos.faults import EMBEDDED, FAULTS, LOST_RANK, NAMESPACES, Fault
+from tests.chaos.outcome import Outcome
+from tests.support.fabric_harness import runs, wait_until
 
 AGGREGATOR_PORT: Final = 1
 ENDLESS_STEPS: Final = 1_000_000

@@ -5,8 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from debian import Debian, Missing, run
-from docker_engine import Engine
+from tests.docker.debian import Debian, Missing, run
+from tests.docker.docker_engine import Engine
 
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 PULL_SECONDS = 600

@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from docker_engine import Engine
+from tests.docker.docker_engine import Engine
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker" / "compose.yaml"

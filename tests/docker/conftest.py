@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from base_images import pinned, pull, stand_in_for_bmv2, stand_in_for_python
-from compose import ROOT, Compose
-from debian import Missing, this_debian
-from docker_engine import OLDEST_ENGINE, Engine, started
+
+from tests.docker.base_images import pinned, pull, stand_in_for_bmv2, stand_in_for_python
+from tests.docker.compose import ROOT, Compose
+from tests.docker.debian import Missing, this_debian
+from tests.docker.docker_engine import OLDEST_ENGINE, Engine, started
 
 WORK = ROOT / "build" / "docker"
 BUILD_SECONDS = 1500

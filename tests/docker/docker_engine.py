@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from debian import Debian, Missing
+from tests.docker.debian import Debian, Missing
 
 OLDEST_ENGINE = 25  # health checks' start_interval
 PACKAGES_RELEASE = "trixie"  # the first Debian release whose engine is new enough

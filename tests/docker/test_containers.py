@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from compose import COMMAND_SECONDS, ROOT, SERVICE_SECONDS, Compose
-from docker_engine import Engine
+
+from tests.docker.compose import COMMAND_SECONDS, ROOT, SERVICE_SECONDS, Compose
+from tests.docker.docker_engine import Engine
 
 if sys.version_info >= (3, 11):
     import tomllib

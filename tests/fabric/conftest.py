@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl
+
+from tests.support.fabric_harness import Ctl
 
 
 @pytest.fixture

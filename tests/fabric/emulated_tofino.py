@@ -21,9 +21,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
 
-from fabric_harness import SCRIPTS, Ctl, wait_until
-
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT
+from tests.support.fabric_harness import SCRIPTS, Ctl, wait_until
 
 VALUES = 64  # of the program
 _DEVICE_PORTS = {1: 60, 2: 56}  # of the first channels of connectors 1 and 2 of the emulated board

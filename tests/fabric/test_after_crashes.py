@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, runs, wait_until
+
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 LAGS = """
 import sys, time

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fabric_harness import Ctl
+from tests.support.fabric_harness import Ctl
 
 
 def test_allreduce_over_both_transports(ctl: Ctl, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, runs, wait_until
 
 from switchml.common.version import VERSION
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 # Makes all-reduces until it is stopped.
 BUSY = """

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, runs, wait_until
+
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 
 class Controller:

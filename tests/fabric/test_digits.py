@@ -5,9 +5,8 @@ import re
 import sys
 from pathlib import Path
 
-from fabric_harness import Ctl
-
 from switchml.launch.settings import EMBEDDED_VALUES
+from tests.support.fabric_harness import Ctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from fabric_harness import SCRIPTS, Ctl, why_no_namespaces
+
+from tests.support.fabric_harness import SCRIPTS, Ctl, why_no_namespaces
 
 DOCKER = Path(__file__).parents[2] / "docker"
 AGENTS = 8

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from doc_blocks import PLAIN, ROOT, Block, all_blocks, blocks_of
-from fabric_harness import SCRIPTS, Ctl, wait_until
 
 from switchml.controller.config import load_config
 from switchml.dataplane.devices import built
+from tests.fabric.doc_blocks import PLAIN, ROOT, Block, all_blocks, blocks_of
+from tests.support.fabric_harness import SCRIPTS, Ctl, wait_until
 
 BLOCKS = all_blocks()
 SECONDS = 200  # of a block

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, runs, wait_until
 
 from switchml.common.processes import ProcessRecord
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 
 def test_up_status_down(ctl: Ctl) -> None:

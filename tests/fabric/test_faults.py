@@ -1,6 +1,6 @@
 """Losses, duplicates and delays at the switch's ports change no sum."""
 
-from fabric_harness import Ctl
+from tests.support.fabric_harness import Ctl
 
 
 def test_sums_are_right_with_one_percent_of_everything(ctl: Ctl) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fabric_harness import Ctl
-from test_namespaces import REASON, needs_bmv2
+
+from tests.fabric.test_namespaces import REASON, needs_bmv2
+from tests.support.fabric_harness import Ctl
 
 FABRICS = {
     "udp-faults": ("--transport", "udp", "--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5"),

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fabric_harness import SCRIPTS, Ctl, why_no_namespaces
 
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
+from tests.support.fabric_harness import SCRIPTS, Ctl, why_no_namespaces
 
 SECONDS = 90
 CONNECT = """

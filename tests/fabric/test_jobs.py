@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, runs, wait_until
+
+from tests.support.fabric_harness import Ctl, runs, wait_until
 
 RESULT_KEYS = {"job_id", "name", "workers", "state", "exit_codes", "switch", "run_dir", "seconds"}
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emulated_tofino import ALONE, LEAF, SPINE, VALUES, EmulatedTofino, Place
-from fabric_harness import Ctl
-from test_namespaces import REASON, needs_bmv2
 
 from ptf_tests.tofino_emulator.program import PROGRAM
+from tests.fabric.emulated_tofino import ALONE, LEAF, SPINE, VALUES, EmulatedTofino, Place
+from tests.fabric.test_namespaces import REASON, needs_bmv2
+from tests.support.fabric_harness import Ctl
 
 RANKS = 3  # of which two share a host where the fabric has two hosts
 FAULTS = ("--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5")

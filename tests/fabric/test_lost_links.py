@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, wait_until, why_no_namespaces
 
 from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
+from tests.support.fabric_harness import Ctl, wait_until, why_no_namespaces
 
 REASON = why_no_namespaces()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, wait_until
+
+from tests.support.fabric_harness import Ctl, wait_until
 
 
 @pytest.mark.parametrize(

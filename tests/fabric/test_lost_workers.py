@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, wait_until
+
+from tests.support.fabric_harness import Ctl, wait_until
 
 MEGABYTES_64 = str(64 * 2**20 // 4)
 SECONDS = 2.0

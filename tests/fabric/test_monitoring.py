@@ -18,10 +18,10 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
-from fabric_harness import Ctl, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from switchml.controller.client import ControllerClient
+from tests.support.fabric_harness import Ctl, wait_until
 
 NOBODY = 65534
 SECONDS = 60

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from fabric_harness import Ctl, runs, why_no_namespaces
 
 from switchml.topologies.namespaces import Namespaces
 from switchml.topologies.topology import racks
+from tests.support.fabric_harness import Ctl, runs, why_no_namespaces
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")

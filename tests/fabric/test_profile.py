@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, wait_until
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import JobNotFound
+from tests.support.fabric_harness import Ctl, wait_until
 
 
 def wait_for_calls(ctl: Ctl) -> None:

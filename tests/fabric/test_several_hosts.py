@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fabric_harness import SCRIPTS, Ctl
+
+from tests.support.fabric_harness import SCRIPTS, Ctl
 
 README = Path(__file__).parents[2] / "README.md"
 ADDRESSES = {"10.0.0.1": "127.0.0.2", "10.0.0.11": "127.0.0.3", "10.0.0.12": "127.0.0.4"}

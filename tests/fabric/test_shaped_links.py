@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
 
 from switchml.topologies.namespaces import Namespaces
+from tests.support.fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
 
 REASON = why_no_namespaces()
 needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabric_harness import WORKERS, Ctl
+
+from tests.support.fabric_harness import WORKERS, Ctl
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 STEP = Path(__file__).parent / "slurm_step.py"

@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import confined
 import pytest
-from fabric_harness import SCRIPTS, Ctl
 
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
+from tests.fabric import confined
+from tests.support.fabric_harness import SCRIPTS, Ctl
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))

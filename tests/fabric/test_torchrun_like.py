@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import SCRIPTS, WORKERS, Ctl
-from test_namespaces import REASON
+
+from tests.fabric.test_namespaces import REASON
+from tests.support.fabric_harness import SCRIPTS, WORKERS, Ctl
 
 DEADLINE = 80
 

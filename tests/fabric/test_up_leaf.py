@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
 
 import switchml
 from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
 from switchml.topologies.shaped_links import Shape, ShapedLinks
 from switchml.topologies.topology import single_switch
+from tests.support.fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
 
 T = TypeVar("T")
 

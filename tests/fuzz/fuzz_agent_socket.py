@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import atheris
-import our_sources  # noqa: F401 - before the modules of SwitchML
+
+import tests.fuzz.our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["host_agent"]):
     from switchml.host_agent._engine import Engine
@@ -31,10 +32,9 @@ with atheris.instrument_imports(include=["host_agent"]):
     from switchml.host_agent.reports import Reports
     from switchml.host_agent.socket_server import SocketServer
 
-from process_messages import message
-
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.fuzz.process_messages import message
 
 logging.disable()
 DIRECTORY = tempfile.TemporaryDirectory(prefix="swml-fuzz-")

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import atheris
-import our_sources  # noqa: F401 - before the modules of SwitchML
+
+import tests.fuzz.our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["switchml.controller"]):
     from switchml.controller.admission.quotas import Quotas
@@ -32,12 +33,12 @@ with atheris.instrument_imports(include=["switchml.controller"]):
     from switchml.controller.store.database import Store
     from switchml.controller.switches import ManagedSwitch, Switches
 
-from changed_messages import change
 from google.protobuf.message import DecodeError, Message
 
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION, Verdict
+from tests.fuzz.changed_messages import change
 
 logging.disable()
 SLOTS = 64

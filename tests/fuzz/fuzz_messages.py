@@ -8,14 +8,15 @@ from __future__ import annotations
 import sys
 
 import atheris
-import our_sources  # noqa: F401 - before the modules of SwitchML
+
+import tests.fuzz.our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["switchml.host_agent.messages", "json"]):
     from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
     from switchml.host_agent.errors import BadMessage
     from switchml.host_agent.messages import Attach, CheckFailed, Close, Missing, parse
 
-from process_messages import message
+from tests.fuzz.process_messages import message
 
 
 def one_input(raw: bytes) -> None:

@@ -10,10 +10,11 @@ import sys
 
 import atheris
 import grpc
-import our_sources  # noqa: F401 - before the modules of SwitchML
-from changed_messages import change
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
+
+import tests.fuzz.our_sources  # noqa: F401 - before the modules of SwitchML
+from tests.fuzz.changed_messages import change
 
 with atheris.instrument_imports(include=["switchml.dataplane.softswitch"]):
     from switchml.dataplane.softswitch._native import Switch
@@ -21,8 +22,8 @@ with atheris.instrument_imports(include=["switchml.dataplane.softswitch"]):
     from switchml.dataplane.softswitch.errors import P4RuntimeError
     from switchml.dataplane.softswitch.pipeline_config import Dimensions
 
-import p4_messages
-from p4_messages import load_p4info, update
+from tests.support import p4_messages
+from tests.support.p4_messages import load_p4info, update
 
 VALID = [
     update(kind, message)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atheris
-import our_sources  # noqa: F401 - before the modules of SwitchML
 
+import tests.fuzz.our_sources  # noqa: F401 - before the modules of SwitchML
 from switchml.host_agent.messages import MESSAGE_BYTES
 
 NAMES = ("attach", "close", "missing", "check_failed", "attach", "x")

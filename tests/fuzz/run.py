@@ -191,7 +191,7 @@ def main() -> None:
         print("skipped: the targets in Python need atheris, which this interpreter lacks (pip install atheris)")
         python = []
     for name in python:
-        well &= run(name, [sys.executable, str(HERE / f"fuzz_{name}.py")], each, options.seed)
+        well &= run(name, [sys.executable, "-m", f"tests.fuzz.fuzz_{name}"], each, options.seed)
     raise SystemExit(0 if well else 1)
 
 

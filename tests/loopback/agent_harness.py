@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents_server import DEADLINE, AgentsServer, free_port, serving
-from worker_entries import worker_match
-
 import switchml
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent.daemon import AgentOptions, serve
+from tests.loopback.agents_server import DEADLINE, AgentsServer, free_port, serving
+from tests.support.worker_entries import worker_match
 
 T = TypeVar("T")
 LOCALHOST = 0x7F000001

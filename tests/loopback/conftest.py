@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collective_harness import Fabric, running_fabric
-from soft_switch import Client, SwitchProcess, running_switch
+
+from tests.support.collective_harness import Fabric, running_fabric
+from tests.support.soft_switch import Client, SwitchProcess, running_switch
 
 
 @pytest.fixture(scope="module")

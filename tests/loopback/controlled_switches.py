@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_harness import DEADLINE, wait_until
+
+from tests.support.controller_harness import DEADLINE, wait_until
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:

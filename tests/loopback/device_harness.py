@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from soft_switch import DEADLINE, wait_until
 
 import switchml
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.soft_switch import DEADLINE, wait_until
 
 SWITCH_IP, SWITCH_MAC = "10.9.0.254", "02:00:00:00:09:fe"
 EAL = "--no-huge -m 160"

@@ -19,14 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import memif_links
 import numpy as np
-from device_harness import SWITCH_IP, SWITCH_MAC, AgentPlace, DeviceFabric, running_fabric
-from veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.devices import built
+from tests.loopback import memif_links
+from tests.loopback.device_harness import SWITCH_IP, SWITCH_MAC, AgentPlace, DeviceFabric, running_fabric
+from tests.loopback.veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
 
 NO_MAC = "00:00:00:00:00:00"
 TICKS = os.sysconf("SC_CLK_TCK")

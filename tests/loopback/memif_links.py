@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from device_harness import EAL, AgentPlace
+from tests.loopback.device_harness import EAL, AgentPlace
 
 
 def socket_in(directory: Path) -> str:

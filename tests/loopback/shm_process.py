@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from rank_assignments import rank_assignment
-from soft_switch import wait_until
 
 from switchml.dataplane.constants import OWNER_EVERYONE, Flag, Format
 from switchml.host_agent._engine import Engine
+from tests.loopback.rank_assignments import rank_assignment
+from tests.support.soft_switch import wait_until
 
 # native/channel/channel.h
 SUBMITTED = 128

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from worker_entries import slots_of, worker_match
-
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 from switchml.dataplane.wire import Packet
+from tests.support.worker_entries import slots_of, worker_match
 
 TIMEOUT = 30.0  # seconds; every wait ends
 SWITCH_MAC = 0x020000000001

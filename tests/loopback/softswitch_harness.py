@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from worker_entries import slots_of, worker_match
-
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 from switchml.dataplane.wire import Packet
+from tests.support.worker_entries import slots_of, worker_match
 
 LOCALHOST = 0x7F000001
 TIMEOUT = 30.0  # seconds; every wait ends

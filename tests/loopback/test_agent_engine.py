@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agent_harness import RunningAgent, in_thread, running_agent
-from agents_server import DEADLINE
-from rank_assignments import rank_assignment
-from shm_process import RankProcess, ShmProcess
-from soft_switch import running_switch, stopped, wait_until
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import DropReason
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
+from tests.loopback.agent_harness import RunningAgent, in_thread, running_agent
+from tests.loopback.agents_server import DEADLINE
+from tests.loopback.rank_assignments import rank_assignment
+from tests.loopback.shm_process import RankProcess, ShmProcess
+from tests.support.soft_switch import running_switch, stopped, wait_until
 
 SLOTS = 64
 VALUES = 64

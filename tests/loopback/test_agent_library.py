@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import ranks_were_lost
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD, Verdict
+from tests.support.collective_harness import DEADLINE, Fabric, running_fabric
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from agent_harness import RawProcess, attach_message, expect_event, in_thread
-from agents_server import DEADLINE, AgentsServer, free_port, serving
 
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.loopback.agent_harness import RawProcess, attach_message, expect_event, in_thread
+from tests.loopback.agents_server import DEADLINE, AgentsServer, free_port, serving
 
 ROOT = Path(__file__).parents[2]
 

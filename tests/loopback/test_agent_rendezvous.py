@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_harness import RawProcess, RunningAgent, expect_event, in_thread, running_agent
-from agents_server import DEADLINE, AgentsServer, serving
 
 import switchml
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.loopback.agent_harness import RawProcess, RunningAgent, expect_event, in_thread, running_agent
+from tests.loopback.agents_server import DEADLINE, AgentsServer, serving
 
 
 def message(rank: int = 0, **changes: object) -> dict[str, object]:

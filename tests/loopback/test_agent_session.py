@@ -9,9 +9,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from agent_harness import VALUES, RawProcess, RunningAgent, expect_event, in_thread, running_agent
-from agents_server import DEADLINE, AgentsServer, serving
-from soft_switch import running_switch, stopped
 
 import switchml
 from switchml.common.tls import Security
@@ -20,6 +17,9 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.host_agent.errors import RegistrationRefused
 from switchml.host_agent.outbox import Outbox
+from tests.loopback.agent_harness import VALUES, RawProcess, RunningAgent, expect_event, in_thread, running_agent
+from tests.loopback.agents_server import DEADLINE, AgentsServer, serving
+from tests.support.soft_switch import running_switch, stopped
 
 ATTEMPTS = 6
 

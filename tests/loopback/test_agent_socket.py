@@ -9,13 +9,20 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from agent_harness import RawProcess, RunningAgent, attach_message, expect_event, in_thread, running_agent
-from collective_harness import running_fabric
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import SocketUnusable
 from switchml.host_agent.socket_server import SocketServer
+from tests.loopback.agent_harness import (
+    RawProcess,
+    RunningAgent,
+    attach_message,
+    expect_event,
+    in_thread,
+    running_agent,
+)
+from tests.support.collective_harness import running_fabric
 
 DEEP = b"[" * 16_000
 CHECK_FAILED = {

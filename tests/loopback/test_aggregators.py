@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from controller_harness import wait_until
-from tree_fabric import DEADLINE, LOSSY, SLOTS, VALUES, Fabric, require_equal, running, sums
 
 import switchml
 from switchml.controller.errors import InvalidRequest, SwitchNotFound
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.loopback.tree_fabric import DEADLINE, LOSSY, SLOTS, VALUES, Fabric, require_equal, running, sums
+from tests.support.controller_harness import wait_until
 
-SURVIVES = Path(__file__).parents[1] / "fabric" / "workers" / "survives.py"
+SURVIVES = Path(__file__).parents[1] / "support" / "workers" / "survives.py"
 # A switch for the agents, and aggregators without agents; the agents of h1 share memory with their switch.
 SWITCHES = {"s0": "", "a1": "", "a2": "", "a3": "", "h1": "", "spine": "", "leaf": "spine"}
 AGENTS = ("s0", "h1")

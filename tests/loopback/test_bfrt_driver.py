@@ -7,7 +7,6 @@ import json
 import logging
 
 import pytest
-from bfrt_harness import PORTS, make_device, make_driver, make_job, running, serving
 
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from ptf_tests.tofino_emulator.bfrt_tables import RegisterHandler
@@ -17,6 +16,7 @@ from switchml.controller.errors import NoAgent, SwitchRefused
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.constants import TREE_FIRST_PARENT_INSTANCE, TREE_PARENT_GROUP, DropReason, Verdict
 from switchml.dataplane.tofino_port import TofinoPort
+from tests.loopback.bfrt_harness import PORTS, make_device, make_driver, make_job, running, serving
 
 
 @pytest.fixture(autouse=True)

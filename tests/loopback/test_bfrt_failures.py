@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
-from bfrt_harness import make_device, make_driver, make_job, running, serving
-from controlled_switches import free_port
 
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from ptf_tests.tofino_emulator.bfrt_server import Servicer
 from switchml.controller.drivers import bfrt, bfrt_session
 from switchml.controller.errors import SwitchRefused, SwitchUnavailable
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
+from tests.loopback.bfrt_harness import make_device, make_driver, make_job, running, serving
+from tests.loopback.controlled_switches import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from bfrt_harness import make_device, make_driver, make_job, running, serving
 
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from switchml.controller.drivers import bfrt
+from tests.loopback.bfrt_harness import make_device, make_driver, make_job, running, serving
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tofino.md"
 HEAD = ("| table | keys | actions and their parameters | data | operations |", "|---|---|---|---|---|")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controlled_switches import TofinoSwitch
 
 from switchml.dataplane import bfruntime
+from tests.loopback.controlled_switches import TofinoSwitch
 
 SESSION = Path(__file__).with_name("sde_client_session.py")
 SOURCE = Path(bfruntime.__file__).with_name("bfruntime.proto")

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml.dataplane.constants import Verdict
+from tests.support.collective_harness import Fabric, running_fabric
 
 SIZES = (0, 1, 63, 64, 65, 1000)
 VALUES = 64  # per packet, and so per quantization block

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml._native import kernels
 from switchml.dataplane.codes import integers_of_codes
 from switchml.dataplane.constants import DYNAMIC8_UNIT_BITS, PROTOCOL_HEADER_BYTES, Format
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # per packet
 SIZES = (1, 63, 64, 65, 5000)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml.dataplane.constants import Format
 from switchml.dataplane.floats import sum_digits
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # per packet
 SIZES = (1, 63, 64, 65, 5000)

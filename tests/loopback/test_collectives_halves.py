@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml._native import kernels
+from tests.support.collective_harness import Fabric, running_fabric
 
 SIZES = (0, 1, 63, 64, 65, 1000)
 VALUES = 64  # per packet, and so per quantization block

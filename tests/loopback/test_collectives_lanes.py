@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # words per packet
 SIZES = (0, 1, 127, 128, 129, 255, 256, 257, 5000)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import switchml
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # words per packet
 SIZES = (0, 1, 63, 64, 65, 1000)

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
+from tests.support.collective_harness import DEADLINE, Fabric, running_fabric
 
 VALUES = 64  # words per packet
 PARTS = (0, 1, 63, 64, 65, 1000)  # elements of each rank's part

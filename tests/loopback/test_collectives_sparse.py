@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, Verdict
+from tests.support.collective_harness import DEADLINE, Fabric, running_fabric
 
 VALUES = 64  # per packet, and so per block
 BLOCKS = 1000

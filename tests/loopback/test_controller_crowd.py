@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from controller_harness import ScriptedAgent, wait_until
-from tls_harness import SecuredFabric, secured_fabric
 
 from switchml.common.grpc_connections import peer_of
 from switchml.common.tls import CONTROLLER_NAME, Security
 from switchml.controller.northbound.call_limits import CALLS_OF_A_CALLER
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
+from tests.loopback.tls_harness import SecuredFabric, secured_fabric
+from tests.support.controller_harness import ScriptedAgent, wait_until
 
 DESCRIPTORS = 1024
 CROWD = 1500

@@ -12,11 +12,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from controller_harness import DEADLINE, ControllerProcess, controller_command, resume, suspend, wait_until
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import (
+    DEADLINE,
+    ControllerProcess,
+    controller_command,
+    resume,
+    suspend,
+    wait_until,
+)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

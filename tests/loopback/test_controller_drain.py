@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from controller_harness import DEADLINE, ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import running_switch
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import DEADLINE, ScriptedAgent, configuration, running_controller, wait_until
+from tests.support.soft_switch import running_switch
 
 
 def attach_and_close(client: ControllerClient, agent: ScriptedAgent, job: pb.Job) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import SwitchProcess, running_switch, stopped
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
@@ -22,6 +20,15 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.rpc_errors import from_rpc_error
 from switchml.dataplane.wire import Packet
+from tests.support.controller_harness import (
+    DEADLINE,
+    ControllerProcess,
+    ScriptedAgent,
+    configuration,
+    running_controller,
+    wait_until,
+)
+from tests.support.soft_switch import SwitchProcess, running_switch, stopped
 
 VALUES = 64
 

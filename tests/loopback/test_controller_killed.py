@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, wait_until
-from soft_switch import running_switch
 
 import switchml
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, wait_until
+from tests.support.soft_switch import running_switch
 
 CALLS = 100
 KILLED_AT = 20

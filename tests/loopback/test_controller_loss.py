@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from controller_harness import ScriptedAgent, configuration, running_controller
-from soft_switch import running_switch
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ScriptedAgent, configuration, running_controller
+from tests.support.soft_switch import running_switch
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import SwitchProcess, running_switch
 
 from switchml.common.counter_table import PATH, PROCESS
 from switchml.controller import errors
@@ -18,6 +16,8 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.errors import InvalidRequest
 from switchml.controller.northbound.profiles import ANSWER_SECONDS
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ScriptedAgent, configuration, running_controller, wait_until
+from tests.support.soft_switch import SwitchProcess, running_switch
 
 HISTOGRAMS = [counter for counter in (*PROCESS, *PATH) if counter.is_histogram]
 

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import SwitchProcess, running_switch
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.jobs.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ScriptedAgent, configuration, running_controller, wait_until
+from tests.support.soft_switch import SwitchProcess, running_switch
 
 SLOTS = 1024
 

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import finsy as fy
 import pytest
-from controller_harness import (
+
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.drivers.p4tables import NONCE
+from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import (
     DEADLINE,
     ControllerProcess,
     ScriptedAgent,
@@ -18,13 +23,8 @@ from controller_harness import (
     suspend,
     wait_until,
 )
-from p4_messages import DELETE, table_entry, update
-from soft_switch import Client, SwitchProcess, running_switch
-
-from switchml.controller import errors
-from switchml.controller.client import ControllerClient
-from switchml.controller.drivers.p4tables import NONCE
-from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.p4_messages import DELETE, table_entry, update
+from tests.support.soft_switch import Client, SwitchProcess, running_switch
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from controlled_switches import TARGETS, ControlledSwitch, require_target
-from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, wait_until
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.loopback.controlled_switches import TARGETS, ControlledSwitch, require_target
+from tests.support.controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, wait_until
 
 
 @pytest.fixture(params=sorted(TARGETS))

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bfrt_harness import make_device
-from controlled_switches import TofinoSwitch
-from controller_harness import ControllerProcess, ScriptedAgent, running_controller, wait_until
-from test_bfrt_names import known
 
 from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.loopback.bfrt_harness import make_device
+from tests.loopback.controlled_switches import TofinoSwitch
+from tests.loopback.test_bfrt_names import known
+from tests.support.controller_harness import ControllerProcess, ScriptedAgent, running_controller, wait_until
 
 
 @pytest.fixture(scope="module")

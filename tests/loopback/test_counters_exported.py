@@ -9,11 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collective_harness import PORT as UDP_PORT
-from collective_harness import SHM_PORT, Fabric, running_fabric
-from counter_pages import counters_on, described, page
 from prometheus_client import Metric
-from soft_switch import wait_until
 
 import switchml
 from switchml.common.counter_table import FAULTS, PATH, PORT, PROCESS, RANK, THREAD
@@ -22,6 +18,10 @@ from switchml.common.metrics_address import MetricsPlace
 from switchml.common.metrics_server import MetricsServer, on_loop
 from switchml.dataplane.softswitch.metrics import SwitchMetrics
 from switchml.host_agent.metrics import AgentMetrics
+from tests.loopback.counter_pages import counters_on, described, page
+from tests.support.collective_harness import PORT as UDP_PORT
+from tests.support.collective_harness import SHM_PORT, Fabric, running_fabric
+from tests.support.soft_switch import wait_until
 
 ANY_PORT = MetricsPlace("127.0.0.1", 0)
 

@@ -12,13 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_harness import AgentPlace, DeviceFabric, check_restart, daemon, link_counters, port_counters, running_fabric
-from memif_links import agent, switch_options
-from soft_switch import command, wait_until
-from test_devices import python
-from veth_wires import HOSTS, Wires, fabric_options, veth_wires, why_not
 
 from switchml.dataplane.devices import built, with_queues
+from tests.loopback.device_harness import (
+    AgentPlace,
+    DeviceFabric,
+    check_restart,
+    daemon,
+    link_counters,
+    port_counters,
+    running_fabric,
+)
+from tests.loopback.memif_links import agent, switch_options
+from tests.loopback.test_devices import python
+from tests.loopback.veth_wires import HOSTS, Wires, fabric_options, veth_wires, why_not
+from tests.support.soft_switch import command, wait_until
 
 needs_dpdk = pytest.mark.skipif(
     not built("dpdk"), reason="skipped: built without DPDK; on Debian: apt-get install libdpdk-dev pkg-config"

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from soft_switch import command
 
 from switchml.dataplane.devices import built, check_devargs
+from tests.support.soft_switch import command
 
 EAL = "--no-huge -m 100"
 needs_dpdk = pytest.mark.skipif(not built("dpdk"), reason="skipped: built without libdpdk-dev")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counter_pages import counters_on, described, page
-from device_harness import VALUES, check_restart, link_counters, port_counters, running_fabric
-from memif_links import agent, switch_options
 
 import switchml
 from switchml.common.counter_table import DEVICE, LINK, PORT
 from switchml.common.counter_table import FAULTS as INJECTED
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.devices import built
+from tests.loopback.counter_pages import counters_on, described, page
+from tests.loopback.device_harness import VALUES, check_restart, link_counters, port_counters, running_fabric
+from tests.loopback.memif_links import agent, switch_options
 
 pytestmark = pytest.mark.skipif(
     not built("dpdk"), reason="skipped: built without DPDK; on Debian: apt-get install libdpdk-dev pkg-config"

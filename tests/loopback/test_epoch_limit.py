@@ -13,13 +13,13 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from controller_harness import DEADLINE, configuration, running_controller, wait_until
-from soft_switch import running_switch
 
 import switchml
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.daemon import AgentOptions, serve
+from tests.support.controller_harness import DEADLINE, configuration, running_controller, wait_until
+from tests.support.soft_switch import running_switch
 
 Error = TypeVar("Error", bound=switchml.SwitchMLError)
 SLOTS = 2

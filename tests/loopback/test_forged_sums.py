@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collective_harness import ADDRESS, Fabric, running_fabric
 
 import switchml
 from switchml.dataplane.constants import OWNER_EVERYONE, Kind
 from switchml.dataplane.wire import Packet
+from tests.support.collective_harness import ADDRESS, Fabric, running_fabric
 
 RANKS = 2
 VALUES = 16

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from soft_switch import DEADLINE, command, wait_until
+
+from tests.support.soft_switch import DEADLINE, command, wait_until
 
 
 @pytest.fixture

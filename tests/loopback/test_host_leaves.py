@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from controller_harness import wait_until
-from tree_fabric import (
+
+import switchml
+from tests.loopback.tree_fabric import (
     DEADLINE,
     LOSSY,
     SLOTS,
@@ -25,10 +26,9 @@ from tree_fabric import (
     running,
     sums,
 )
+from tests.support.controller_harness import wait_until
 
-import switchml
-
-SURVIVES = Path(__file__).parents[1] / "fabric" / "workers" / "survives.py"
+SURVIVES = Path(__file__).parents[1] / "support" / "workers" / "survives.py"
 HOSTS = ("l1", "l2")
 
 

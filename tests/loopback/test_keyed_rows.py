@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 from ml_dtypes import bfloat16
 
 import switchml
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # per packet
 DIMENSION = 24  # so that rows are cut by packets

@@ -8,10 +8,10 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from soft_switch import wait_until
 
 from switchml.common.metrics_address import MetricsPlace
 from switchml.common.metrics_server import MOST_CONNECTIONS, Families, MetricsServer
+from tests.support.soft_switch import wait_until
 
 
 def fill(families: Families) -> None:

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controller_harness import DEADLINE, ScriptedAgent, wait_until
-from rank_assignments import rank_assignment
-from shm_process import ShmProcess
-from soft_switch import Client, running_switch
-from tls_harness import secured_fabric
 
 import switchml
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine, shm_port_at
+from tests.loopback.rank_assignments import rank_assignment
+from tests.loopback.shm_process import ShmProcess
+from tests.loopback.tls_harness import secured_fabric
+from tests.support.controller_harness import DEADLINE, ScriptedAgent, wait_until
+from tests.support.soft_switch import Client, running_switch
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
+from tests.support.collective_harness import Fabric, running_fabric
 
 VALUES = 64  # words per packet
 POOL = 16

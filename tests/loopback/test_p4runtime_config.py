@@ -8,8 +8,18 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r, rpc_code
 from google.protobuf import text_format
-from p4_messages import INSERT, MODIFY, P4INFO_PATH, entity, load_p4info, rank_entry, register_entry, update
-from soft_switch import Client, SetConfig, read_error, rpc_error, running_switch
+
+from tests.support.p4_messages import (
+    INSERT,
+    MODIFY,
+    P4INFO_PATH,
+    entity,
+    load_p4info,
+    rank_entry,
+    register_entry,
+    update,
+)
+from tests.support.soft_switch import Client, SetConfig, read_error, rpc_error, running_switch
 
 Code = grpc.StatusCode
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 from finsy.proto import p4d, p4r, rpc_code
-from p4_messages import (
+
+from tests.support.p4_messages import (
     DELETE,
     INSERT,
     MODIFY,
@@ -19,7 +20,7 @@ from p4_messages import (
     update,
     worker_entry,
 )
-from soft_switch import Client, read_error, update_errors, write_error
+from tests.support.soft_switch import Client, read_error, update_errors, write_error
 
 Code = grpc.StatusCode
 

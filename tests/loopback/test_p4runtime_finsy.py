@@ -7,8 +7,9 @@ import itertools
 
 import finsy as fy
 import pytest
-from p4_messages import P4INFO_PATH, info
-from soft_switch import Client, SwitchProcess
+
+from tests.support.p4_messages import P4INFO_PATH, info
+from tests.support.soft_switch import Client, SwitchProcess
 
 DEVICE_CONFIG = b'{"values_per_packet": 64, "slots": 32}'
 

@@ -11,7 +11,12 @@ import grpc
 import pytest
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
-from p4_messages import (
+
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.pipeline_config import Dimensions
+from tests.support.p4_messages import (
     DELETE,
     INSERT,
     MODIFY,
@@ -19,11 +24,6 @@ from p4_messages import (
     load_p4info,
     update,
 )
-
-from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.softswitch.device import Device
-from switchml.dataplane.softswitch.errors import P4RuntimeError
-from switchml.dataplane.softswitch.pipeline_config import Dimensions
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:

@@ -8,8 +8,9 @@ import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 from google.protobuf import any_pb2
-from p4_messages import DELETE, INSERT, rank_entry, update, worker_entry
-from soft_switch import Client, SwitchProcess, rpc_error, uint128, wait_until
+
+from tests.support.p4_messages import DELETE, INSERT, rank_entry, update, worker_entry
+from tests.support.soft_switch import Client, SwitchProcess, rpc_error, uint128, wait_until
 
 Code = grpc.StatusCode
 

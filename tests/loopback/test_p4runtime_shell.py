@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4_messages import P4INFO_PATH, info
-from soft_switch import SwitchProcess
+
+from tests.support.p4_messages import P4INFO_PATH, info
+from tests.support.soft_switch import SwitchProcess
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-p4runtime-shell"
 REQUIREMENT = "p4runtime-shell==0.0.6"

@@ -7,7 +7,8 @@ import collections
 import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
-from p4_messages import (
+
+from tests.support.p4_messages import (
     ADDRESS,
     DELETE,
     INSERT,
@@ -24,7 +25,7 @@ from p4_messages import (
     update,
     worker_entry,
 )
-from soft_switch import Client, read_error, rpc_error, uint128, update_errors, write_error
+from tests.support.soft_switch import Client, read_error, rpc_error, uint128, update_errors, write_error
 
 Code = grpc.StatusCode
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agent_harness import RunningAgent, expect_event, in_thread, running_agent
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict
+from tests.loopback.agent_harness import RunningAgent, expect_event, in_thread, running_agent
 
 
 async def ranks(agent: RunningAgent, job: int) -> list[switchml.Communicator]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
+from tests.support.collective_harness import DEADLINE, Fabric, running_fabric
 
 VALUES = 64
 ELEMENTS = 200_003  # many pools of 64 slots

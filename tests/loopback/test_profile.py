@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from collective_harness import Fabric, running_fabric
-from controller_harness import wait_until
-from rank_assignments import rank_assignment
 
 import switchml
 from switchml.host_agent._engine import Engine
+from tests.loopback.rank_assignments import rank_assignment
+from tests.support.collective_harness import Fabric, running_fabric
+from tests.support.controller_harness import wait_until
 
 if TYPE_CHECKING:
     from switchml.host_agent._engine import RankProfile

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import Fabric, running_fabric
 
 from switchml.controller.jobs.transitions import target_phases
 from switchml.host_agent._engine import Engine
+from tests.support.collective_harness import Fabric, running_fabric
 
 RANKS = 3
 CALLS = 10

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from controller_harness import ControllerProcess, configuration, wait_until
-from soft_switch import running_switch
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ControllerProcess, configuration, wait_until
+from tests.support.soft_switch import running_switch
 
 DEADLINE = 30.0
 SLOTS = 1024

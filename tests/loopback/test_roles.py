@@ -8,9 +8,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from controller_harness import ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import SwitchProcess
-from tls_harness import SecuredFabric, secured_fabric
 
 from switchml.common.role import Role
 from switchml.controller.client import ControllerClient
@@ -28,6 +25,15 @@ from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.ops.certificates import issue
+from tests.loopback.tls_harness import SecuredFabric, secured_fabric
+from tests.support.controller_harness import (
+    ControllerProcess,
+    ScriptedAgent,
+    configuration,
+    running_controller,
+    wait_until,
+)
+from tests.support.soft_switch import SwitchProcess
 
 SHARED = """
 [agents]

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from collective_harness import ADDRESS, running_fabric
-from soft_switch import wait_until
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Kind
 from switchml.dataplane.wire import Packet
+from tests.support.collective_harness import ADDRESS, running_fabric
+from tests.support.soft_switch import wait_until
 
 VALUES = 64
 SECRET = 0x5EC2E7E1

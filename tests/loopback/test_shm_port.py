@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import ADDRESS_NUMBER, PORT, SHM_PORT, Fabric, running_fabric
-from shm_process import ShmProcess
-from soft_switch import wait_until
-from softswitch_harness import Worker
-from worker_entries import worker_match
 
 import switchml
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.wire import Packet
+from tests.loopback.shm_process import ShmProcess
+from tests.loopback.softswitch_harness import Worker
+from tests.support.collective_harness import ADDRESS_NUMBER, PORT, SHM_PORT, Fabric, running_fabric
+from tests.support.soft_switch import wait_until
+from tests.support.worker_entries import worker_match
 
 VALUES = 64
 SLOTS = 8

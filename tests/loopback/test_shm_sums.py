@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from shm_process import ShmProcess
-from soft_switch import wait_until
-from softswitch_harness import LOCALHOST, Worker
-from worker_entries import worker_match
 
 from switchml.dataplane.constants import Flag, Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.wire import NO_FLAGS, Packet
 from switchml.host_agent._engine import Engine
+from tests.loopback.shm_process import ShmProcess
+from tests.loopback.softswitch_harness import LOCALHOST, Worker
+from tests.support.soft_switch import wait_until
+from tests.support.worker_entries import worker_match
 
 JOB = 9
 VALUES = 64

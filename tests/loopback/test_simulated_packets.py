@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collective_harness import running_fabric
 
 from switchml.benchmarks.simulation.network import Network
 from switchml.benchmarks.simulation.tree import all_reduce
 from switchml.dataplane.constants import Verdict
+from tests.support.collective_harness import running_fabric
 
 pytest.importorskip("simpy")
 

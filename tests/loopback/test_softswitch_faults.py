@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from softswitch_harness import HEADERS, Harness, Worker, running
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
 from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_harness import HEADERS, Harness, Worker, running
 
 if TYPE_CHECKING:
     from switchml.dataplane.softswitch._native import PortCounters

@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from softswitch_frames import (
+
+from switchml.dataplane.constants import DropReason, Kind
+from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_frames import (
     ARP_REPLY,
     ARP_REQUEST,
     BROADCAST,
@@ -25,9 +28,6 @@ from softswitch_frames import (
     ethernet,
     running_frames,
 )
-
-from switchml.dataplane.constants import DropReason, Kind
-from switchml.dataplane.wire import Packet
 
 JOB = 5
 

@@ -10,7 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from softswitch_frames import (
+
+from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_frames import (
     ARP_REQUEST,
     BROADCAST,
     DONT_FRAGMENT,
@@ -27,11 +31,7 @@ from softswitch_frames import (
     udp,
     with_ip,
 )
-from worker_entries import slots_of, worker_match
-
-from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
-from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.wire import Packet
+from tests.support.worker_entries import slots_of, worker_match
 
 JOB = 5
 EVERY = 0xFFFFFFFF  # the threshold at which every packet is lost

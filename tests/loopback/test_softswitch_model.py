@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from softswitch_harness import Harness, Worker, running
 
 from switchml.dataplane.constants import OWNER_EVERYONE, OWNER_FIRST, DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_harness import Harness, Worker, running
 
 WORD = 0xFFFFFFFF
 VALUES = 4

@@ -16,7 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from softswitch_frames import (
+
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_frames import (
     ARP_REPLY,
     ARP_REQUEST,
     BROADCAST,
@@ -31,11 +35,7 @@ from softswitch_frames import (
     echo,
     ethernet,
 )
-from worker_entries import slots_of, worker_match
-
-from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
-from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.wire import Packet
+from tests.support.worker_entries import slots_of, worker_match
 
 JOB = 5
 VALUES = 2048

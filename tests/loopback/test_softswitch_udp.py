@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
-from worker_entries import worker_match
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.wire import Packet
+from tests.loopback.softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
+from tests.support.worker_entries import worker_match
 
 JOB = 5
 

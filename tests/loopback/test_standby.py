@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from controller_harness import DEADLINE, configuration, controller_command, resume, suspend, wait_until
-from soft_switch import SwitchProcess, running_switch
 
 import switchml
 from switchml.controller.client import ControllerClient
@@ -25,6 +23,8 @@ from switchml.controller.errors import ControllerError, StoreError
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store.database import Store, lock_path, stand_by
 from switchml.controller.store.lock import BEAT_SECONDS, LEASE_SECONDS, LOOP_SECONDS, Beating, Leader, StoreLock
+from tests.support.controller_harness import DEADLINE, configuration, controller_command, resume, suspend, wait_until
+from tests.support.soft_switch import SwitchProcess, running_switch
 
 
 def free_port() -> int:

@@ -16,7 +16,10 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import p4r
-from p4_messages import (
+
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
+from switchml.dataplane.wire import Packet
+from tests.support.p4_messages import (
     DELETE,
     INSERT,
     MODIFY,
@@ -29,10 +32,7 @@ from p4_messages import (
     update,
     worker_entry,
 )
-from soft_switch import DEADLINE, Client, SwitchProcess, command, rpc_error, running_switch, wait_until
-
-from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
-from switchml.dataplane.wire import Packet
+from tests.support.soft_switch import DEADLINE, Client, SwitchProcess, command, rpc_error, running_switch, wait_until
 
 SWITCH_ADDRESS = ("set_switch_address", 2, 0x7F000001)
 DESCRIPTORS = 1024

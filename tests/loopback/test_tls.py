@@ -10,8 +10,16 @@ from pathlib import Path
 
 import grpc
 import pytest
-from controlled_switches import Bmv2Switch, free_port, require_target
-from controller_harness import (
+from finsy.proto import p4r, p4r_grpc
+
+from switchml.common.role import Role
+from switchml.common.tls import CONTROLLER_NAME, Certificates, TlsError, switch_name
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import ConfigError, ControllerError, ControllerUnavailable
+from switchml.ops.certificates import issue
+from tests.loopback.controlled_switches import Bmv2Switch, free_port, require_target
+from tests.loopback.tls_harness import SECONDS, SecuredFabric, call, credentials, expired, secured_fabric, unchecked
+from tests.support.controller_harness import (
     DEADLINE,
     ScriptedAgent,
     configuration,
@@ -19,15 +27,7 @@ from controller_harness import (
     running_controller,
     wait_until,
 )
-from finsy.proto import p4r, p4r_grpc
-from soft_switch import command, running_switch
-from tls_harness import SECONDS, SecuredFabric, call, credentials, expired, secured_fabric, unchecked
-
-from switchml.common.role import Role
-from switchml.common.tls import CONTROLLER_NAME, Certificates, TlsError, switch_name
-from switchml.controller.client import ControllerClient
-from switchml.controller.errors import ConfigError, ControllerError, ControllerUnavailable
-from switchml.ops.certificates import issue
+from tests.support.soft_switch import command, running_switch
 
 ELSEWHERE = "192.0.2.1:7600"  # TEST-NET-1: no host has this address
 

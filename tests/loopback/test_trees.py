@@ -13,17 +13,28 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from controller_harness import wait_until
-from tree_fabric import DEADLINE, LOSSY, SLOTS, THREE_LEVELS, TWO_LEAVES, VALUES, Fabric, require_equal, running, sums
 
 import switchml
 from switchml.controller.errors import NoAgent
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.floats import sum_digits
+from tests.loopback.tree_fabric import (
+    DEADLINE,
+    LOSSY,
+    SLOTS,
+    THREE_LEVELS,
+    TWO_LEAVES,
+    VALUES,
+    Fabric,
+    require_equal,
+    running,
+    sums,
+)
+from tests.support.controller_harness import wait_until
 
 Floats = npt.NDArray[np.float32]
 
-SURVIVES = Path(__file__).parents[1] / "fabric" / "workers" / "survives.py"
+SURVIVES = Path(__file__).parents[1] / "support" / "workers" / "survives.py"
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collective_harness import running_fabric
-from rank_assignments import rank_assignment
-from veth_wires import in_namespace, ip, veth_wires, why_not
 
 from switchml import Communicator
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 from switchml.host_agent._engine import Engine
+from tests.loopback.rank_assignments import rank_assignment
+from tests.loopback.veth_wires import in_namespace, ip, veth_wires, why_not
+from tests.support.collective_harness import running_fabric
 
 takes_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import PORT, Fabric, running_fabric
-from rank_assignments import rank_assignment
-from worker_entries import worker_match
 
 import switchml
 from switchml.dataplane.constants import Verdict
 from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.wire import Packet
 from switchml.host_agent._engine import Engine
+from tests.loopback.rank_assignments import rank_assignment
+from tests.support.collective_harness import PORT, Fabric, running_fabric
+from tests.support.worker_entries import worker_match
 
 VALUES = 64
 WORLD_SIZE = 4

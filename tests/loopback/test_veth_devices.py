@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from device_harness import SWITCH_IP, SWITCH_MAC, DeviceFabric, link_counters, port_counters, running_fabric
-from softswitch_frames import checksum, ethernet
-from veth_wires import HOSTS, Wires, fabric_options, mac_of, veth_wires, why_not
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from switchml.dataplane.devices import built
+from tests.loopback.device_harness import (
+    SWITCH_IP,
+    SWITCH_MAC,
+    DeviceFabric,
+    link_counters,
+    port_counters,
+    running_fabric,
+)
+from tests.loopback.softswitch_frames import checksum, ethernet
+from tests.loopback.veth_wires import HOSTS, Wires, fabric_options, mac_of, veth_wires, why_not
 
 MEGABYTE = 1 << 20
 FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collective_harness import DEADLINE, Fabric
 
 import switchml
+from tests.support.collective_harness import DEADLINE, Fabric
 
 CALLS = 200
 VALUES = 64  # per packet

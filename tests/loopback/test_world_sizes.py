@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rank_assignments import rank_assignment
 
 from switchml import _native
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
+from tests.loopback.rank_assignments import rank_assignment
 
 SLOTS = 64
 VALUES = 64

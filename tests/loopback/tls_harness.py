@@ -10,8 +10,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import grpc
-from controller_harness import ControllerProcess, configuration
-from soft_switch import SwitchProcess, running_switch
 
 from switchml.common.role import Role
 from switchml.common.tls import CONTROLLER_NAME, Certificates, Pem
@@ -20,6 +18,8 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.rpc_errors import from_rpc_error
 from switchml.ops import certificates
+from tests.support.controller_harness import ControllerProcess, configuration
+from tests.support.soft_switch import SwitchProcess, running_switch
 
 SECONDS = 30.0
 

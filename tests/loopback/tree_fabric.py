@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from controller_harness import ControllerProcess, configuration, wait_until
-from soft_switch import SwitchProcess, running_switch
 
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ControllerProcess, configuration, wait_until
+from tests.support.soft_switch import SwitchProcess, running_switch
 
 T = TypeVar("T")
 

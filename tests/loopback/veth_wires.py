@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from device_harness import EAL, SWITCH_IP, SWITCH_MAC, AgentPlace
+from tests.loopback.device_harness import EAL, SWITCH_IP, SWITCH_MAC, AgentPlace
 
 HOSTS = 2
 NUMBERS = itertools.count()

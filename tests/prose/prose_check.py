@@ -1,6 +1,6 @@
 """Find phrases in comments, docstrings, messages and documents that readers have to read twice.
 
-Run as ``python tests/prose/prose_check.py [PATH ...]``; without paths it checks the whole checkout. ``phrases.toml``
+Run as ``python -m tests.prose.prose_check [PATH ...]``; without paths it checks the whole checkout. ``phrases.toml``
 lists the phrases, what to write instead, and the few places where they are allowed. Exit status 1 if any is found.
 """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prose_check import RULES, Rules, blocks_of, check, read_rules
+
+from tests.prose.prose_check import RULES, Rules, blocks_of, check, read_rules
 
 SOURCES = {
     "docstring.py": ('"""Return it.\n\nA thing which is no\nnumber.\n"""\n', 3),

@@ -5,18 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "fabric"))
-
-from fabric_harness import SCRIPTS, Ctl, wait_until
-from sampling import files_bytes
-
 from switchml.controller.client import ControllerClient
+from tests.soak.sampling import files_bytes
+from tests.support.fabric_harness import SCRIPTS, Ctl, wait_until
 
 __all__ = ["SHM_AGENTS", "UDP_AGENTS", "SoakFabric", "soak_fabric"]
 

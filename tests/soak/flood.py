@@ -23,16 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "loopback"))
-
-from controller_harness import ScriptedAgent
-
 from switchml.benchmarks.options import TRANSPORTS
 from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.workers.counters import take_share
 from switchml.controller.proto import switchml_pb2 as pb
+from tests.support.controller_harness import ScriptedAgent
 
 STATES = ("quiet", "closed port", "switch")
 _SETTLE_SECONDS = 0.05
@@ -43,7 +39,7 @@ class Flooder:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "flooder.py")],
+            [sys.executable, "-m", "tests.soak.flooder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -28,18 +28,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "fabric"))
-
-from fabric_harness import Ctl, wait_until
-from rank_group import contribution
-from sampling import MIB
-
 from switchml.benchmarks.workers.counters import of_processes
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.launch.fabric_state import PORT_KEEPER
+from tests.soak.rank_group import contribution
+from tests.soak.sampling import MIB
+from tests.support.fabric_harness import Ctl, wait_until
 
 BELOW_A_LEAF = PROTOCOL_MAX_WORKERS - 1  # a parent takes a bit of the bitmap
 BYTES = MIB
@@ -71,7 +67,7 @@ class Group:
     def __init__(self, log: Path, elements: int, total: Path) -> None:
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "rank_group.py"), f"--elements={elements}", f"--total={total}"],
+                [sys.executable, "-m", "tests.soak.rank_group", f"--elements={elements}", f"--total={total}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -25,14 +25,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fabric import HERE, SHM_AGENTS, SLOTS, SoakFabric, soak_fabric, wait_until
-from flatness import Verdict, judge
-from sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
-
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store.events import EVENTS_KEPT
 from switchml.launch.settings import EMBEDDED_VALUES
+from tests.soak.fabric import SHM_AGENTS, SLOTS, SoakFabric, soak_fabric, wait_until
+from tests.soak.flatness import Verdict, judge
+from tests.soak.sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
 
 JOBS = 16
 RANKS = 64
@@ -66,7 +65,15 @@ class Job:
         self.output = tempfile.TemporaryFile("w+", dir=fabric.directory)  # noqa: SIM115 - closed by take
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, str(HERE / "rank.py"), self.key, str(rank), str(self.size), f"--elements={elements}"],
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.soak.rank",
+                    self.key,
+                    str(rank),
+                    str(self.size),
+                    f"--elements={elements}",
+                ],
                 env=fabric.ctl.environment | {"SWITCHML_AGENT": str(sockets[rank * len(sockets) // self.size])},
                 stdin=subprocess.DEVNULL,
                 stdout=self.output,
@@ -300,7 +307,7 @@ def use_all_slots(fabric: SoakFabric) -> None:
     elements = 2 * SLOTS * EMBEDDED_VALUES
     socket = str(fabric.sockets[SHM_AGENTS])
     environment = fabric.ctl.environment | {"SWITCHML_AGENT": socket, "SWITCHML_SLOTS": str(SLOTS)}
-    command = [sys.executable, str(HERE / "rank.py"), "all-slots"]
+    command = [sys.executable, "-m", "tests.soak.rank", "all-slots"]
     ranks = [
         subprocess.Popen([*command, str(rank), "2", f"--elements={elements}", "--pause=0"], env=environment)
         for rank in range(2)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["ALLOWANCES", "Holding", "Sample", "files_bytes", "holding_of", "mean"]
 
-from flatness import Allowance
+from tests.soak.flatness import Allowance
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -21,15 +21,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fabric import SoakFabric, soak_fabric
-from flatness import Allowance, judge
-from run import check_idle, logs_of_failure, nothing_is_left, show
-from sampling import ALLOWANCES, KIB, MIB, Holding, holding_of
-
 from switchml.benchmarks.workers.counters import of_processes
 from switchml.controller.errors import NoRoom
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.switches import MAX_EPOCH
+from tests.soak.fabric import SoakFabric, soak_fabric
+from tests.soak.flatness import Allowance, judge
+from tests.soak.run import check_idle, logs_of_failure, nothing_is_left, show
+from tests.soak.sampling import ALLOWANCES, KIB, MIB, Holding, holding_of
 
 _WORKERS = 4
 _SLOTS = 16

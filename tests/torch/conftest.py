@@ -1,6 +1,5 @@
 """Tests of the backend of torch.distributed: real processes over a real fabric. `make test-torch` runs them."""
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed here; `make test-torch` uses a separate environment")
 
-FABRIC_TESTS = Path(__file__).parents[1] / "fabric"
-sys.path.insert(0, str(FABRIC_TESTS))
-
-from fabric_harness import Ctl  # noqa: E402
-from torch_harness import Ranks, RendezvousServer  # noqa: E402
+from tests.support.fabric_harness import Ctl
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 
 @pytest.fixture(scope="session")

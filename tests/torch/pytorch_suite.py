@@ -1,6 +1,6 @@
 """Run PyTorch's own tests of a backend with switchml on CPU, and list which pass, fail or are skipped, with reasons.
 
-    python tests/torch/pytorch_suite.py [--select PATTERN] [--backend gloo] [--output FILE]
+    python -m tests.torch.pytorch_suite [--select PATTERN] [--backend gloo] [--output FILE]
 
 torch ships the tests in torch.testing._internal.distributed.distributed_test. They are told that they test Gloo, so
 that those for PyTorch's Gloo backend run as well, but the groups are made with the requested backend. Ranks are forked
@@ -139,15 +139,13 @@ def main() -> int:
     parser.add_argument("--select", default="*", help="only tests whose name matches, as in a shell")
     parser.add_argument("--output", type=Path, help="file for the outcomes (JSON)")
     options = parser.parse_args()
-    sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
-    import pytorch_suite  # import this file again, under the name by which the ranks find it
-    from fabric_harness import Ctl
+    from tests.support.fabric_harness import Ctl
+    from tests.torch import pytorch_suite  # this file again, under the name by which the ranks find it
 
     os.environ[BACKEND_VARIABLE] = options.backend
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the forked process finds this file
     logging.getLogger("torch.testing._internal.common_distributed").setLevel(logging.CRITICAL)
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["pytorch_suite"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.torch.pytorch_suite"])
     names = unittest.TestLoader().getTestCaseNames(pytorch_suite.BackendTest)
     suite = unittest.TestSuite(pytorch_suite.BackendTest(n) for n in names if fnmatch.fnmatch(n, options.select))
     results = Results()

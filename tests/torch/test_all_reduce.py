@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
 from switchml.torch import averages
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 SHAPES = ((), (0,), (1,), (255,), (257,), (3, 5, 7), (1500,))
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
 
 import switchml
 import switchml.torch
+from tests.torch.torch_harness import Ranks
 
 BAD = {
     "shared by expand": lambda: torch.ones(1).expand(4),

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
 
 import switchml.torch
+from tests.torch.torch_harness import Ranks
 
 ENVIRONMENTS = [{}, {"SWITCHML_TORCH_FALLBACK": "gloo"}, {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}]
 NAMES = ["none", "gloo", "exact"]

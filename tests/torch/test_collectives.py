@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from fabric_harness import Ctl
-from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
-from conftest import running_fabric
 from switchml.torch.paths import MOST_BROADCAST_BYTES, PATHS, Link, table
+from tests.support.fabric_harness import Ctl
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 DTYPES = (
     torch.float32,

@@ -5,8 +5,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
-from training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, parameters, run_steps
+
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, parameters, run_steps
 
 
 def trained(rank: int, compiled: bool) -> list[torch.Tensor]:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from compression_references import REFERENCES, reference, units_of
-from torch_harness import Ranks
 
 import switchml.torch
-from conftest import running_fabric
 from switchml.torch.compression import METHODS, Compressor, Exchange, Outcome, Place, by_name
 from switchml.torch.compression.compressor import flagged
 from switchml.torch.compression.sharded import ReduceScatter
 from switchml.wire import CODES
+from tests.torch.compression_references import REFERENCES, reference, units_of
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks
 
 SIZE, ELEMENTS, STEP = 3, 5003, 4
 

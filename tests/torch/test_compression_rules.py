@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from compression_references import simulated
 
 from switchml.torch.compression import (
     METHODS,
@@ -28,6 +27,7 @@ from switchml.torch.compression.payloads import pack, unpack
 from switchml.torch.compression.requests import Average, Gather, Largest, join, lane_bits
 from switchml.torch.compression.sharded import AllGather, ReduceScatter
 from switchml.torch.compression.table import memory_for
+from tests.torch.compression_references import simulated
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compression.md"
 PLACE = Place("weight", 5, 0, 1, seed=9)

@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from compression_references import ReferenceSidco, simulated
 from torch import nn
-from training_tasks import WIDTH, loss_of
 
 from switchml.torch.compression import Compressor, ErrorFeedback, Place, by_name
 from switchml.torch.compression.selection import count_of
 from switchml.torch.compression.table import memory_for
 from switchml.torch.compression.thresholds import HardThreshold, Sidco, fitted_threshold
+from tests.torch.compression_references import ReferenceSidco, simulated
+from tests.torch.training_tasks import WIDTH, loss_of
 
 PLACE = Place("w", 0, 0, 1)
 

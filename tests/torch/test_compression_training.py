@@ -19,8 +19,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
-from training_tasks import WIDTH, assert_same_on_all_ranks, loss_of, parameters
 
 import switchml.torch
 from switchml.torch.compression import (
@@ -37,6 +35,8 @@ from switchml.torch.compression import (
 )
 from switchml.torch.compression.compressor import flagged
 from switchml.torch.compression.sharded import AllGather, ReduceScatter
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import WIDTH, assert_same_on_all_ranks, loss_of, parameters
 
 
 class Delayed(torch.autograd.Function):

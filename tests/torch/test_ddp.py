@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
-from training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, batch, loss_of, parameters
 
 import switchml.torch
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, batch, loss_of, parameters
 
 
 class Network(nn.Module):

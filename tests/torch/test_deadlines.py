@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import HOST, Ranks
 
 import switchml.torch
 from switchml.torch import deadlines, disagreement, queue
 from switchml.torch.process_group import SwitchMLProcessGroup
+from tests.torch.torch_harness import HOST, Ranks
 
 TIMEOUT = timedelta(seconds=2)
 NARROW = {"SWITCHML_TORCH_FALLBACK": "gloo-exact", "SWITCHML_TORCH_WIRE": "blocks:bits=8"}

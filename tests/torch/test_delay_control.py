@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fabric_harness import why_no_namespaces
-from torch_harness import Ranks, RendezvousServer
 
-from conftest import running_fabric
 from switchml.benchmarks.linked_systems import PORT, linked_systems, own_run_directory
 from switchml.benchmarks.torch_ranks import torch_group
 from switchml.topologies.shaped_links import Shape
@@ -25,6 +22,9 @@ from switchml.torch.compression import Average, DelayControl, Exchange, Outcome,
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.control import Clock, Control, RoundTrips
 from switchml.wire import LANE_BITS, Blocks
+from tests.support.fabric_harness import why_no_namespaces
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 REASON = why_no_namespaces()
 RANK = "switchml.benchmarks.workers.compression"

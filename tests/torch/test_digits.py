@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_harness import Ranks
+
+from tests.torch.torch_harness import Ranks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
-from test_failures import EXACT, pid_of
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks, RendezvousServer
 
-from conftest import running_fabric
 from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.torch.paths import EMBEDDED
 from switchml.wire import CODES, Codes
+from tests.support.fabric_harness import Ctl
+from tests.torch.conftest import running_fabric
+from tests.torch.test_failures import EXACT, pid_of
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
-from torch_harness import Ranks, RendezvousServer
 
 import switchml
 import switchml.torch
 from switchml.torch import leaving
 from switchml.torch.deadlines import Deadline
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
+from tests.support.fabric_harness import Ctl
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
 EXACT = {"SWITCHML_TORCH_FALLBACK": "gloo-exact"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
 
 from switchml import Floats
 from switchml.dataplane.floats import sum_digits
 from switchml.torch import Options
+from tests.torch.torch_harness import Ranks
 
 ELEMENTS = 5000
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
-from torch_harness import Ranks
-from training_tasks import STEPS, WIDTH, assert_same_on_all_ranks, parameters
 
 import switchml.torch
+from tests.support.fabric_harness import Ctl
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import STEPS, WIDTH, assert_same_on_all_ranks, parameters
 
 EXITED_WELL = 7
 

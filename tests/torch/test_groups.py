@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
 from torch.distributed.device_mesh import init_device_mesh
-from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
+from tests.support.fabric_harness import Ctl
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 
 def overlapping(rank: int) -> dict[str, str]:
@@ -103,7 +103,7 @@ def refused(rank: int) -> tuple[str, list[str]]:
 
 
 def test_a_group_without_room_uses_gloo_and_says_so_once(server: RendezvousServer, tmp_path: object) -> None:
-    from conftest import running_fabric
+    from tests.torch.conftest import running_fabric
 
     for control in running_fabric("--slots", "64"):
         variables = {"SWITCHML_SLOTS": "64"}

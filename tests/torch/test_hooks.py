@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
 
 import switchml.torch
 from switchml.torch.hooks import InOrder, all_reduce_hook, in_order_hook
+from tests.torch.torch_harness import Ranks
 
 
 class Network(torch.nn.Module):

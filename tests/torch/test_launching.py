@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl
+
+from tests.support.fabric_harness import Ctl
 
 SCRIPT = """
 import os, sys

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl
+
+from tests.support.fabric_harness import Ctl
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabric_harness import Ctl, why_no_namespaces
 
 from switchml.topologies.namespaces import Namespaces
+from tests.support.fabric_harness import Ctl, why_no_namespaces
 
 REASON = why_no_namespaces()
 POWERSGD = "powersgd:rank=2:start=3"

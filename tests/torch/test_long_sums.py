@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
 
 import switchml.torch
 from switchml.torch.long_sums import CALLS_BETWEEN_LOOKS, LongSums, Turn
 from switchml.torch.paths import LEAST_LONG_SUM_BYTES, LONG_SUMS_OVER_GLOO, path_of_long_sum
+from tests.torch.torch_harness import Ranks
 
 LEAST = LEAST_LONG_SUM_BYTES // 8  # elements
 WORLD_SIZE = 4

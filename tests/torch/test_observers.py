@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
-from torch_harness import Ranks
+
+from tests.torch.torch_harness import Ranks
 
 SIZE = 2
 NETWORK = (

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
-from torch_harness import Ranks, RendezvousServer
 
 import switchml
-from conftest import running_fabric
 from switchml.torch.paths import MOST_GATHERED_BYTES
+from tests.support.fabric_harness import Ctl
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 SECONDS = 30.0
 SIZE = 2

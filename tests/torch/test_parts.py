@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
-from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
-from conftest import running_fabric
 from switchml.torch import Link, path_of, wire_bits
 from switchml.torch.paths import MOST_GATHERED_BYTES
+from tests.support.fabric_harness import Ctl
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 SUMMED = (
     torch.float32,

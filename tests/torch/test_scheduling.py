@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
-from training_tasks import WIDTH, assert_close, assert_same_on_all_ranks, loss_of, parameters, run_steps
 
 from switchml.torch.scheduling import POLICIES, Policy, ScheduledOptimizer
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import WIDTH, assert_close, assert_same_on_all_ranks, loss_of, parameters, run_steps
 
 STEPS = 4
 BUCKET = 16 << 10

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_scheduling import BUCKET, make_model
-from torch_harness import Ranks
-from training_tasks import assert_same_on_all_ranks, loss_of, parameters
 
 from switchml.schedules import Policy, Segment
 from switchml.torch.scheduling import ScheduledOptimizer, Tuner
 from switchml.torch.scheduling.tune import LATENCY, Knob, Search
+from tests.torch.test_scheduling import BUCKET, make_model
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import assert_same_on_all_ranks, loss_of, parameters
 
 pytest.importorskip("optuna")
 

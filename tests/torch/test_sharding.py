@@ -14,10 +14,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
-from training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks, loss_of, parameters, run_steps
 
 import switchml.torch
+from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import (
+    STEPS,
+    WIDTH,
+    assert_close,
+    assert_same_on_all_ranks,
+    loss_of,
+    parameters,
+    run_steps,
+)
 
 
 class Stack(nn.Module):

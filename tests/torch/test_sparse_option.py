@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
-from fabric_harness import Ctl
-from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
-from conftest import running_fabric
 from switchml.torch import Options
+from tests.support.fabric_harness import Ctl
+from tests.torch.conftest import running_fabric
+from tests.torch.torch_harness import Ranks, RendezvousServer
 
 ELEMENTS = 300_000  # more than 1 MiB, from which "auto" may choose a sparse call
 

@@ -8,8 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks, RendezvousServer
-from training_tasks import assert_close, assert_same_on_all_ranks, parameters
 
 import switchml
 import switchml.torch
@@ -18,6 +16,8 @@ from switchml.torch.collectives import Ranks as CollectiveRanks
 from switchml.torch.deadlines import Deadline
 from switchml.torch.reductions import reduction_of
 from switchml.torch.sparse_tensors import SparseAllReduce
+from tests.torch.torch_harness import Ranks, RendezvousServer
+from tests.torch.training_tasks import assert_close, assert_same_on_all_ranks, parameters
 
 ROWS = 300
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from fabric_harness import Ctl
-from test_digits import example
-from torch_harness import RendezvousServer
+
+from tests.support.fabric_harness import Ctl
+from tests.torch.test_digits import example
+from tests.torch.torch_harness import RendezvousServer
 
 coordination = pytest.importorskip("torchft.coordination", reason="torchft is not installed here")
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl
+
+from tests.support.fabric_harness import Ctl
 
 WORKER = Path(__file__).parent / "torchrun_worker.py"
 SECONDS = 300  # for starts of up to nine processes that import PyTorch, on a machine with other work

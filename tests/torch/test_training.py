@@ -8,9 +8,9 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch_harness import Ranks
 
 import switchml.torch
+from tests.torch.torch_harness import Ranks
 
 STEPS = 4
 

@@ -8,11 +8,11 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
 
 import switchml.torch
 from switchml import Blocks, Floats
 from switchml.torch import Options, wire_bits
+from tests.torch.torch_harness import Ranks
 
 HALVES = (torch.float16, torch.bfloat16)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
 
 import switchml.torch
+from tests.torch.torch_harness import Ranks
 
 
 def store() -> dist.Store:

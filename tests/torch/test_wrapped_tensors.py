@@ -13,10 +13,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.two_tensor import TwoTensor
-from torch_harness import Ranks
 
 import switchml
 import switchml.torch
+from tests.torch.torch_harness import Ranks
 
 SIZE = 2
 TOTAL = 3.0  # of the ranks' contributions

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_lane_kernels import exponent_of, raw, thresholds
-from weighed_sums import weighed_sum
 
 from switchml._native import kernels
 from switchml._native.kernels import Type
 from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import DYNAMIC8_UNIT_BITS, Format
+from tests.unit.test_lane_kernels import exponent_of, raw, thresholds
+from tests.unit.weighed_sums import weighed_sum
 
 Codes = npt.NDArray[np.uint8]
 Counter = tuple[int, int, int, int]

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from recording_driver import ALL_SLOTS
-from test_controller_trees import SLOTS, World, lose
 
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.records import OnFailure
+from tests.unit.recording_driver import ALL_SLOTS
+from tests.unit.test_controller_trees import SLOTS, World, lose
 
 SWITCHES = {"s0": "", "a1": "", "a2": ""}
 BOTH = ("a1", "a2")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording_driver import RecordingDriver
 
 from switchml.controller.config import SwitchConfig
 from switchml.controller.errors import NoRoom
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
+from tests.unit.recording_driver import RecordingDriver
 
 MOST = 200
 

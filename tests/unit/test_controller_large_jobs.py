@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from test_controller_agents import Switch, registration
-from test_controller_transitions import World
 
 from switchml.common.job_numbers import seconds_to_open
 from switchml.controller.admission.admission import Admission
@@ -29,6 +27,8 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import JobState, OnFailure, RankState
 from switchml.controller.switches import Switches
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
+from tests.unit.test_controller_agents import Switch, registration
+from tests.unit.test_controller_transitions import World
 
 RANKS = 32
 

@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from recording_driver import RecordingDriver
 
 from switchml.common.deadline import within
 from switchml.controller.config import SwitchConfig
@@ -18,6 +17,7 @@ from switchml.controller.errors import SwitchRefused
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import EPOCHS_OF_A_NONCE, Store
 from switchml.controller.switches import ManagedSwitch, Switches
+from tests.unit.recording_driver import RecordingDriver
 
 
 class Keeper(RecordingDriver):

@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recording_driver import RecordingDriver
 
 from switchml.controller.admission.slots import SlotAllocator, SlotPools
 from switchml.controller.config import SwitchConfig
@@ -9,6 +8,7 @@ from switchml.controller.drivers import Capabilities
 from switchml.controller.errors import NoRoom
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch
+from tests.unit.recording_driver import RecordingDriver
 
 
 def test_ranges_are_aligned_and_lowest_first():

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from recording_driver import ALL_SLOTS, RecordingDriver
 
 from switchml.controller.admission.placement import Placements
 from switchml.controller.admission.slots import SlotPools
@@ -28,6 +27,7 @@ from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
+from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
 SLOTS = 64
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording_driver import ALL_SLOTS, RecordingDriver
 
 from switchml.common.deadline import within
 from switchml.common.switch_trees import ParentLink
@@ -35,6 +34,7 @@ from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION, TREE_NO_RANK, Format
+from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
 SLOTS = 64
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from weighed_sums import weighed_sum
 
 from switchml._native import kernels
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
+from tests.unit.weighed_sums import weighed_sum
 
 Type = kernels.Type
 

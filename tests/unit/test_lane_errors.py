@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lane_errors
 import pytest
+
+from tests.unit import lane_errors
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from weighed_sums import weighed_sum
 
 from switchml._native import kernels
+from tests.unit.weighed_sums import weighed_sum
 
 Type = kernels.Type
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "soak"))
-
-from flatness import Allowance, judge
+from tests.soak.flatness import Allowance, judge
 
 TIMES = list(range(0, 3600, 15))
 MIB = 2**20

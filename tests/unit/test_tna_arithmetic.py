@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
-from tna_reference import DECISIONS, Contribution, Half, PhasePredicate, Sums, contribute
 
 from ptf_tests.tofino_emulator.lookup import Lookup
 from ptf_tests.tofino_emulator.program import values_per_packet
 from switchml.dataplane.constants import DropReason, Flag, Verdict
 from switchml.dataplane.wire import Packet
+from tests.unit.tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
+from tests.unit.tna_reference import DECISIONS, Contribution, Half, PhasePredicate, Sums, contribute
 
 EPOCHS = (1, 2)
 PHASES = (0, 1, 2, 3)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tna_harness import Chip, Job
 
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program
 from switchml.dataplane.constants import DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.floats import HEADROOM, sum_fpisa_a
 from switchml.dataplane.wire import Packet
+from tests.unit.tna_harness import Chip, Job
 
 Floats = npt.NDArray[np.float32]
 

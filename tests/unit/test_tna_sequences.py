@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tna_harness import Chip, Job, result_of, unsigned
-from tna_reference import WORD, Contribution, Decision, Half, contribute
 
 from switchml.dataplane.constants import DropReason, Flag, Verdict
 from switchml.dataplane.wire import Packet
+from tests.unit.tna_harness import Chip, Job, result_of, unsigned
+from tests.unit.tna_reference import WORD, Contribution, Decision, Half, contribute
 
 CHIP = Chip()
 JOBS = (Job(1, 2, 0, base=0, slots=2), Job(2, 3, 0, base=2, slots=2))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from soft_switch import SwitchProcess
 
 from switchml.common.tls import CONTROLLER_NAME, Security
 from switchml.common.version import VERSION
@@ -23,6 +22,7 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.dataplane.constants import PROTOCOL_VERSION
+from tests.support.soft_switch import SwitchProcess
 
 DEADLINE = 30.0
 

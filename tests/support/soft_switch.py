@@ -18,7 +18,8 @@ from typing import Any
 import grpc
 import pytest
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
-from p4_messages import entity, load_p4info, update
+
+from tests.support.p4_messages import entity, load_p4info, update
 
 DEADLINE = 30.0
 SetConfig = p4r.SetForwardingPipelineConfigRequest

@@ -15,8 +15,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
-from worker_entries import slots_of, worker_match
-
 import switchml
 from switchml.controller.drivers.p4tables import MULTICAST_RANK
 from switchml.controller.jobs.verdict import judge
@@ -30,6 +28,7 @@ from switchml.host_agent.messages import Failure
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.socket_server import SocketServer
+from tests.support.worker_entries import slots_of, worker_match
 
 ADDRESS = "127.0.0.1"
 ADDRESS_NUMBER = 0x7F000001
