@@ -336,7 +336,9 @@ class TofinoEmulator(Target):
     def check_available(cls) -> None:
         """Raise TargetUnavailable if the program was not compiled for the model."""
         if not PROGRAM.exists():
-            raise TargetUnavailable(f"{PROGRAM.name} does not exist: make p4 TARGET=tofino writes it")
+            raise TargetUnavailable(
+                f"{PROGRAM.name} does not exist: python -m switchml.dataplane.compiler --target tofino writes it"
+            )
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

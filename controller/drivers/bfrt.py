@@ -545,7 +545,7 @@ def _capabilities(settings: SwitchSettings) -> Capabilities:
     except OSError as error:
         raise ConfigError(
             f"switch {settings.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
-            " for tofino (make p4 TARGET=tofino)"
+            " for tofino (python -m switchml.dataplane.compiler --target tofino)"
         ) from None
     except (BadAnswer, SchemaMismatch) as error:
         raise ConfigError(f"switch {settings.name}: the P4 program's bfrt.json is damaged: {error}") from None

@@ -1,9 +1,8 @@
 """Compile the P4 program for its targets and record the inputs and outputs.
 
-Run it as ``python -m switchml.dataplane.compiler.compile_p4 --target bmv2`` or ``tofino`` in the source tree after
-changing a P4 file or constants.toml. The outputs are checked in, so that a switch runs without a P4 compiler;
-``digest.json`` in the same folder tells whether they match the programs. They contain no paths of the machine that
-compiled them.
+Run it as ``python -m switchml.dataplane.compiler --target bmv2`` or ``tofino`` in the source tree after changing a P4
+file or constants.toml. The outputs are checked in, so that a switch runs without a P4 compiler; ``digest.json`` in the
+same folder tells whether they match the programs. They contain no paths of the machine that compiled them.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ __all__ = [
 ]
 
 COMPILER = "p4c-bm2-ss"
+COMMAND = "python -m switchml.dataplane.compiler"
 
 _HERE = Path(__file__).resolve().parent.parent
 _BUILD = Path("p4") / "build"
@@ -337,7 +337,7 @@ def main(target: str, check: bool) -> None:
     if check:
         stale = find_stale()
         if stale:
-            raise click.ClickException("; ".join(stale) + ": run make p4 TARGET=bmv2 and make p4 TARGET=tofino")
+            raise click.ClickException(f"{'; '.join(stale)}: run {COMMAND} with --target bmv2 and --target tofino")
         return
     try:
         if target == "bmv2":
@@ -350,7 +350,3 @@ def main(target: str, check: bool) -> None:
         click.echo(
             f"{name}: {lines.shared} lines of P4 shared, {lines.own} its own ({lines.shared_percent:.0f} % shared)"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -114,7 +114,7 @@ def main() -> None:
                 path.write_text(text, encoding="utf-8")
                 sys.stderr.write(f"{shown} is written\n")
     if check and stale:
-        sys.exit("stubs differ from the extension modules; run `make stubs`")
+        sys.exit("stubs differ from the extension modules; run `python native/bindings/generate_stubs.py`")
 
 
 if __name__ == "__main__":

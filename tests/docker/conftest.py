@@ -20,7 +20,7 @@ BUILD_SECONDS = 1500
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `make docker-test ARGS=...`."""
+    """Add the option with which a nightly run skips."""
     parser.addoption("--optional", action="store_true", help="skip, instead of failing, where something is missing")
 
 

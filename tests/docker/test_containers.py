@@ -1,4 +1,4 @@
-"""The images and the services of docker/compose.yaml, run by a Docker engine: `make docker-test`."""
+"""The images and the services of docker/compose.yaml, run by a Docker engine: `pytest -m docker tests/docker`."""
 
 import json
 import sys

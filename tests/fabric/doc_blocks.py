@@ -1,7 +1,7 @@
 """The blocks of code in the project's Markdown pages, and the comments above them that say what runs each.
 
 <!-- run: SETTING -->                     test_documents.py runs it, in an environment from SETTINGS there
-<!-- run: SETTING, needs root bmv2 -->    the same, if this machine has all of these; long: in `make faults`
+<!-- run: SETTING, needs root bmv2 -->    the same, if this machine has all of these; long: with `--long`
 <!-- run: SETTING, as FILE -->            the block is a file, which later blocks use
 <!-- run by: PATH::TEST -->               another test takes the block from its page, or .ci/run its commands
 <!-- several-hosts: NAME -->              test_several_hosts.py runs it

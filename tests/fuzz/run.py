@@ -1,4 +1,4 @@
-"""Build and run the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
+"""Build and run the fuzz targets: `python -m tests.fuzz.run --seconds 600 --target switch --coverage`.
 
 The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
 in Python need atheris. Targets whose tool is missing are named and skipped. New inputs go to build/fuzz/TARGET/corpus,

@@ -1,4 +1,4 @@
-"""Times of all-reduces over UDP, AF_XDP and DPDK, in turns: `make bench-devices`, as root.
+"""Times of all-reduces over UDP, AF_XDP and DPDK, in turns: `python -m tests.loopback.device_times`, as root.
 
 Every transport has a separate fabric with a job of two ranks; all run at the same time. In each repetition each job
 reduces a tensor once, and every element is checked. Packets have 256 values, as the MTU of 1500 allows.

@@ -58,10 +58,10 @@ def memif_switch(directory: Path, shards: int) -> list[str]:
 @pytest.mark.parametrize(
     ("threads", "faults"),
     [
-        pytest.param(1, FAULTS, marks=pytest.mark.long_devices),
-        pytest.param(2, (), marks=pytest.mark.long_devices),
-        pytest.param(2, FAULTS, marks=pytest.mark.long_devices),
-        pytest.param(3, (), marks=pytest.mark.long_devices),
+        pytest.param(1, FAULTS, marks=pytest.mark.long),
+        pytest.param(2, (), marks=pytest.mark.long),
+        pytest.param(2, FAULTS, marks=pytest.mark.long),
+        pytest.param(3, (), marks=pytest.mark.long),
         (3, FAULTS),
     ],
 )
@@ -93,12 +93,12 @@ def wires() -> Iterator[Wires]:
 @pytest.mark.parametrize(
     ("threads", "shards", "faults"),
     [
-        pytest.param(1, 2, (), marks=pytest.mark.long_devices),
-        pytest.param(2, 1, (), marks=pytest.mark.long_devices),
-        pytest.param(2, 2, (), marks=pytest.mark.long_devices),
-        pytest.param(3, 1, FAULTS, marks=pytest.mark.long_devices),
+        pytest.param(1, 2, (), marks=pytest.mark.long),
+        pytest.param(2, 1, (), marks=pytest.mark.long),
+        pytest.param(2, 2, (), marks=pytest.mark.long),
+        pytest.param(3, 1, FAULTS, marks=pytest.mark.long),
         (3, 2, FAULTS),
-        pytest.param(2, 3, FAULTS, marks=pytest.mark.long_devices),
+        pytest.param(2, 3, FAULTS, marks=pytest.mark.long),
     ],
 )
 def test_what_comes_to_another_thread(
@@ -122,7 +122,7 @@ def test_what_comes_to_another_thread(
 
 
 @needs_dpdk
-@pytest.mark.long_devices
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_switch_that_was_started_again(tmp_path: Path, how: signal.Signals) -> None:
     check_restart(tmp_path, memif_switch(tmp_path, 2), memif_agents(tmp_path, 2), how, ELEMENTS)
@@ -133,7 +133,7 @@ def live_agents(fabric: DeviceFabric) -> int:
 
 
 @needs_dpdk
-@pytest.mark.long_devices
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_an_agent_that_was_started_again(tmp_path: Path, how: signal.Signals) -> None:
     places = memif_agents(tmp_path, 2)

@@ -28,7 +28,7 @@ MEGABYTE = 1 << 20
 FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")
 
 
-@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long_devices), FAULTS])
+@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long), FAULTS])
 def test_all_reduce_between_processes(tmp_path: Path, faults: tuple[str, ...]) -> None:
     options = [*switch_options(tmp_path, 2), *faults]
     with running_fabric(tmp_path, options, [agent(tmp_path, 1), agent(tmp_path, 2)]) as fabric:
@@ -95,7 +95,7 @@ def test_profile_and_metrics_count_what_goes_over_devices(tmp_path: Path) -> Non
         assert switch["switchml_softswitch_port_receive_errors_total", port] == 0
 
 
-@pytest.mark.long_devices
+@pytest.mark.long
 def test_data_threads_that_never_sleep(tmp_path: Path) -> None:
     busy = ("--poll", "busy")
     places = [agent(tmp_path, port) for port in (1, 2)]
@@ -104,7 +104,7 @@ def test_data_threads_that_never_sleep(tmp_path: Path) -> None:
         fabric.check_all_reduce(2, MEGABYTE // 4)
 
 
-@pytest.mark.long_devices
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_agents_find_a_switch_that_was_started_again(tmp_path: Path, how: signal.Signals) -> None:
     agents = [agent(tmp_path, 1), agent(tmp_path, 2)]

@@ -41,7 +41,7 @@ def wires() -> Iterator[Wires]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long_devices), FAULTS])
+@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long), FAULTS])
 def test_all_reduce_over_veth(tmp_path: Path, wires: Wires, kind: str, faults: tuple[str, ...]) -> None:
     options, agents = fabric_options([kind] * HOSTS, wires)
     with running_fabric(tmp_path, [*options, *faults], agents, wires.prefix(wires.switch)) as fabric:
@@ -54,7 +54,7 @@ def test_all_reduce_over_veth(tmp_path: Path, wires: Wires, kind: str, faults: t
         assert bool(port_counters(switch, port)["injected_drop"]) == bool(faults)
 
 
-@pytest.mark.long_devices
+@pytest.mark.long
 @pytest.mark.skipif(not (built("dpdk") and built("xdp")), reason="skipped: built without libdpdk-dev or libxdp-dev")
 def test_ranks_of_a_job_over_both(tmp_path: Path, wires: Wires) -> None:
     options, agents = fabric_options(["xdp", "dpdk"], wires)
@@ -82,7 +82,7 @@ def rank_port(fabric: DeviceFabric) -> int:
     return port
 
 
-@pytest.mark.long_devices
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, kind: str) -> None:
     options, agents = fabric_options([kind] * HOSTS, wires)

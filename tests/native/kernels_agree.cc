@@ -1,5 +1,5 @@
 // Compares the kernels of every instruction set of this CPU with the portable ones, which the unit tests compare with
-// numpy. tests/native/run.sh builds and runs it, also for 64-bit ARM under qemu. With --all, every one of the 2^32
+// numpy. tests/native/kernels.sh builds and runs it, also for 64-bit ARM under qemu. With --all, every one of the 2^32
 // float32 numbers is narrowed and coded, and the results are also compared with the definitions of rounding and of
 // dynamic8; a sample of them otherwise.
 #include <algorithm>

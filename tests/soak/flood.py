@@ -1,4 +1,4 @@
-"""Measure the effect on its neighbour of a job whose worker floods the switch with garbage: `make flood`.
+"""Measure the effect on its neighbour of a job whose worker floods the switch: `python -m tests.soak.flood`.
 
 The neighbour is a job of two ranks that repeatedly sums a tensor. It runs in turns, whose order changes: alone, during
 a flood to a closed UDP port, and during the same flood to the switch's port. The flood has a fixed rate and comes from

@@ -1,4 +1,4 @@
-"""Jobs of up to 1,024 real ranks on this machine, and what they cost: `make many-ranks`, ARGS=--short for a short form.
+"""Jobs of up to 1,024 real ranks on this machine, and what they cost: `python -m tests.soak.many_ranks`.
 
 Each job runs on a separate fabric: a spine, below it soft switches with up to 63 ranks each, an agent for each of
 these, and a controller. The ranks use the client library, several in a process. They all-reduce 1 MiB of float32, and

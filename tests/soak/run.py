@@ -1,4 +1,4 @@
-"""Sixteen jobs at once, 64 ranks in all, for an hour: `make soak`, ARGS='--minutes 1' for a short form.
+"""Sixteen jobs at once, 64 ranks in all, for an hour: `python -m tests.soak.run`, `--minutes 1` for a short form.
 
 A quarter of the jobs lasts as long as the run; the others end and are replaced: most end in order, some because a rank
 is killed, some because they are stopped. They run over shared memory, over UDP, or over both. Every rank checks every

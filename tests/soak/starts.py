@@ -1,4 +1,4 @@
-"""Start ten thousand jobs without a command, and stop each when it is READY: `make job-starts`.
+"""Start ten thousand jobs without a command, and stop each when it is READY: `python -m tests.soak.starts`.
 
 They run on one fabric, four at a time (`--at-once`), with ranks over shared memory and over UDP. The switch's epochs
 are set to run out during the run, so that the switch is emptied and they are counted from 1 again. The resources of

@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_build_is_fresh() -> None:
-    assert not find_stale(), "run make p4 TARGET=bmv2 and make p4 TARGET=tofino"
+    assert not find_stale(), "run python -m switchml.dataplane.compiler with --target bmv2 and --target tofino"
 
 
 @pytest.mark.parametrize(

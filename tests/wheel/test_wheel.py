@@ -1,6 +1,6 @@
 """The files that `pip install` of SwitchML writes: built from the source distribution, with packages of the same names.
 
-`make wheel-test` runs it. It compiles the native code and installs what the demo needs.
+`pytest tests/wheel` runs it. It compiles the native code and installs what the demo needs.
 """
 
 from __future__ import annotations
