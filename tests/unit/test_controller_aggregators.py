@@ -9,7 +9,7 @@ import pytest
 
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
 from switchml.controller.jobs.live import LiveJob
-from switchml.controller.records import OnFailure
+from switchml.controller.proto import switchml_pb2 as pb
 from tests.unit.recording_driver import ALL_SLOTS
 from tests.unit.test_controller_trees import SLOTS, World, lose
 
@@ -144,7 +144,7 @@ async def test_shrinks_on_the_same_aggregators(world: World) -> None:
 async def test_a_rank_restarts_at_an_agent_of_another_switch(world: World) -> None:
     register(world, 1, max_ranks=1)
     world.agent("h9", "a1", address="10.0.1.9", host="host9", max_ranks=2)
-    job = await world.start(2, aggregators=BOTH, on_failure=OnFailure.RESTART)
+    job = await world.start(2, aggregators=BOTH, on_failure=pb.ON_FAILURE_RESTART)
     assert sorted(job.ranks_by_agent()) == ["h1", "h9"]
     lost = next(rank for rank in job.ranks if rank.agent == "h1")
     world.sessions["h1"].end("its host is gone")

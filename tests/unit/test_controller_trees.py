@@ -135,8 +135,8 @@ class World:
         tenant: str = "",
         **more: Any,
     ) -> Job:
-        policy = pb.ON_FAILURE_SHRINK
-        options = pb.StartJobRequest(workers=workers, switch=switch, slots=slots, on_failure=policy, **more)
+        more.setdefault("on_failure", pb.ON_FAILURE_SHRINK)
+        options = pb.StartJobRequest(workers=workers, switch=switch, slots=slots, **more)
         return await self.controller.lifecycle.start(JobRequest(options, tenant, placement))
 
     def at(self, *agents: str) -> Placement:

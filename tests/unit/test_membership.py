@@ -10,6 +10,7 @@ import pytest
 import switchml
 from switchml import _native, membership
 from switchml.agent_connection import AgentConnection, Attachment
+from switchml.calls import Call
 from switchml.membership import Membership
 
 DEADLINE = 30.0
@@ -63,7 +64,7 @@ def membership_over(native: Native) -> Membership:
 
 
 def barrier(member: Membership) -> None:
-    member.wait(*member.submit(_native.KIND_BARRIER, "barrier", "", None, 0, 1.0))
+    member.wait(*member.submit(Call(_native.KIND_BARRIER, "barrier"), 1.0, awaited=True))
 
 
 def seen_by_another_thread(member: Membership) -> Callable[[object], None]:
@@ -102,7 +103,7 @@ def test_an_exception_of_a_signal_handler_ends_nothing_but_the_call() -> None:
     assert member.failure is None
     assert not native.abandoned
     native.interruption = None
-    member.submit(_native.KIND_BARRIER, "barrier", "", None, 0, 1.0)
+    member.submit(Call(_native.KIND_BARRIER, "barrier"), 1.0, awaited=True)
     assert native.submitted == 1
     member.end()
 
