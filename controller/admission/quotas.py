@@ -42,8 +42,7 @@ class Quotas:
                 raise QuotaExceeded(
                     f"{f'tenant {tenant}' if tenant else 'callers without a tenant'} may have {most} {what} at once;"
                     f" {used} are in use and {asked} more were asked for; stop a job, ask for less, or let an"
-                    " administrator raise the quota"
-                    " in the controller's configuration",
+                    " administrator raise the quota in the controller's configuration",
                     tenant=tenant,
                     quota=what,
                     maximum=most,

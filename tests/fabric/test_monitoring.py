@@ -1,4 +1,4 @@
-"""The metrics that monitoring/ uses exist in the processes of a fabric, and the exported metrics are well-formed."""
+"""The metrics of switchml/monitoring/ exist in the processes of a fabric, and exported metrics are well-formed."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.support.fabric_harness import Ctl, wait_until
 
 NOBODY = 65534
 SECONDS = 60
-MONITORING = Path(__file__).parents[2] / "monitoring"
+MONITORING = Path(__file__).parents[2] / "switchml" / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 FROM_PROMETHEUS = {"instance", "job", "process"}  # labels that a scrape adds

@@ -97,6 +97,7 @@ def words_with(option: click.Option, command: click.Command) -> str:
             "7=46",
             "02:00:00:00:00:01",
             "token",
+            "codes:name=natural8",
         ]
     context = click.Context(command)
     for text in texts:

@@ -118,7 +118,7 @@ def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess):
     """Test a launcher that is back before the agents are: these are told what they would have been told then."""
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
-        job = client.start_job(2)
+        job = client.start_job(pb.StartJobRequest(workers=2))
         for rank in range(2):
             agent.event(job, rank, pb.RankEvent.KIND_ATTACHED)
         wait_until(lambda: client.get_job(job.id).state == pb.JOB_STATE_RUNNING, "all ranks are attached")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from finsy.proto import p4r, rpc_code
+from finsy.proto import p4r, p4r_grpc, rpc_code
 from google.protobuf import any_pb2
 
 from tests.support.p4_messages import DELETE, INSERT, rank_entry, update, worker_entry
@@ -145,10 +145,14 @@ class TestHostileInput:
 
     def test_a_client_that_does_not_read_its_stream(self, client: Client, switch_process: SwitchProcess) -> None:
         flood = (p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"x")) for _ in range(200_000))
-        call = client.stub.StreamChannel(flood)
+        # Otherwise the client takes megabytes of answers that nobody reads before the server notices.
+        small_window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
+        channel = grpc.insecure_channel(switch_process.address, options=small_window)
+        call = p4r_grpc.P4RuntimeStub(channel).StreamChannel(flood)
         reason = "this client does not read its stream"
         wait_until(lambda: reason in switch_process.log.read_text(), "the server has ended the stream")
         client.write()
         code, message = rpc_error(lambda: list(call))
         assert code == Code.RESOURCE_EXHAUSTED
         assert reason in message
+        channel.close()

@@ -39,7 +39,7 @@ def variables_of(command: click.Command) -> dict[str, str]:
 
 def read_by_sources() -> set[str]:
     """Return the variables that the sources, scripts and container files name."""
-    places = ["*.py", "docker", "systemd", "examples", ":!tests", ":!common/variables.py"]
+    places = ["*.py", "docker", "systemd", "examples", ":!tests", ":!switchml/common/variables.py"]
     pattern = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
     command = ["git", "grep", "-hoP", pattern, "--", *places]
     return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()) - OTHERS
