@@ -13,7 +13,7 @@
 
 namespace switchml::agent {
 
-// The most switches that may share the slots of a job: MAXIMUM_AGGREGATORS in common/job_numbers.py.
+// The most switches that may share the slots of a job: MAXIMUM_AGGREGATORS in switchml/common/job_numbers.py.
 constexpr size_t kMostAggregators = 64;
 
 struct Aggregator {

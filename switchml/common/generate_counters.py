@@ -23,9 +23,9 @@ else:
 __all__ = ["generate", "main"]
 
 _HERE: Final = Path(__file__).resolve().parent
-_ROOT: Final = _HERE.parent
+_ROOT: Final = _HERE.parents[1]
 _DOCUMENT: Final = _ROOT / "docs" / "monitoring.md"
-_NOTICE: Final = "Generated from common/counters.toml by common/generate_counters.py; do not edit."
+_NOTICE: Final = "Generated from switchml/common/counters.toml by generate_counters.py; do not edit."
 _UNITS: Final = ("packets", "frames", "bytes", "calls", "times", "nanoseconds", "durations")
 _VIEWS: Final = ("ranks", "top", "profile")
 _METRIC: Final = re.compile(r'([a-z_]+)(?:\{([a-z_]+)="([a-z_]+)"\})?')
