@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,10 @@ def test_commands_to_the_ranks() -> None:
 def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:
     used = {"cpu_seconds": 0.25, "wake_ups": 3, "preemptions": 1, "largest_error": 0.0, "allowed_error": 1.0}
     daemons = {"daemon_cpu_seconds": 0.5, "daemon_wake_ups": 10, "daemon_preemptions": 5}
-    answers = [used | daemons | {"seconds": [1.0, 4.0]}, used | {"seconds": [3.0, 2.0], "largest_error": 0.5}]
+    answers: list[dict[str, Any]] = [
+        used | daemons | {"seconds": [1.0, 4.0]},
+        used | {"seconds": [3.0, 2.0], "largest_error": 0.5},
+    ]
     found = turn_of(answers, "shm", Task(4096, 1, 2), 0)
     assert (found.seconds, found.slowest) == ((1.0, 4.0), (3.0, 4.0))
     assert turn_of(answers, "shm", Task(4096, 1, 2, collective="broadcast"), 0).seconds == (3.0, 4.0)

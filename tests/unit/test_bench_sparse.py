@@ -28,7 +28,8 @@ def contribution(rank: int, owned: np.ndarray, call: int, block: int = BLOCK) ->
 
 
 def summed(owned: np.ndarray, call: int, block: int = BLOCK) -> np.ndarray:
-    return np.sum([contribution(rank, owned, call, block) for rank in range(len(owned))], axis=0, dtype=np.float32)
+    tensors = [contribution(rank, owned, call, block) for rank in range(len(owned))]
+    return np.asarray(np.sum(tensors, axis=0, dtype=np.float32))
 
 
 def packets_of(tensor: np.ndarray, values: int) -> int:
@@ -60,7 +61,7 @@ def test_packets_are_those_with_a_value_of_the_tensor(block: int, values: int, d
     owned = owners(3, 101, density, "random")
     for rank, own in enumerate(owned):
         assert packets_with_values(own, block, values) == packets_of(contribution(rank, owned, 0, block), values)
-    assert packets_with_values(owned.any(axis=0), block, values) == packets_of(summed(owned, 0, block), values)
+    assert packets_with_values(np.any(owned, axis=0), block, values) == packets_of(summed(owned, 0, block), values)
 
 
 @pytest.mark.parametrize("call", [0, 1, 5])
@@ -76,7 +77,7 @@ def test_a_wrong_sum_is_found() -> None:
     assert pattern.largest_error(summed(owned, 2), 0) > allowed  # that of an earlier call
     for rank in range(8):
         assert pattern.largest_error(right - contribution(rank, owned, 0), 0) > allowed
-    full, empty = (BLOCK * int(np.flatnonzero(owned.any(axis=0) == value)[-1]) + 9 for value in (True, False))
+    full, empty = (BLOCK * int(np.flatnonzero(np.any(owned, axis=0) == value)[-1]) + 9 for value in (True, False))
     for place, wrong in ((full, np.nan), (full, right[full] + np.float32(1e-3)), (empty, np.nan), (empty, 1e-30)):
         tensor = right.copy()
         tensor[place] = wrong
@@ -114,7 +115,7 @@ def turn(
 def measured() -> Result:
     """Return the turns of a transport and a peer, of which the second repetition is slow."""
     owned = owners(2, 256, 0.1, "random")
-    received = packets_with_values(owned.any(axis=0), BLOCK, 64)
+    received = packets_with_values(np.any(owned, axis=0), BLOCK, 64)
     sent = [packets_with_values(own, BLOCK, 64) for own in owned]
     blocks = tuple(BlockCounts(number, received, 1024, 1) for number in sent)
     turns = [
@@ -167,7 +168,7 @@ def test_blocks_of_large_packets_have_256_values(values: int, words: int) -> Non
     [row] = summarize(turns, 256 * KIB, BLOCK)
     owned = owners(2, 256, 0.1, "random")
     assert row.expected_sent == sum(packets_with_values(own, BLOCK, words) for own in owned)
-    assert row.expected_received == 2 * packets_with_values(owned.any(axis=0), BLOCK, words)
+    assert row.expected_received == 2 * packets_with_values(np.any(owned, axis=0), BLOCK, words)
 
 
 def test_the_table_says_which_blocks_were_expected_if_there_were_others(measured: Result) -> None:

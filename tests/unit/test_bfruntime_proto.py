@@ -7,7 +7,7 @@ from switchml.dataplane import bfruntime
 from switchml.dataplane.bfruntime.fixed_tables import fixed_tables
 
 
-def test_generated_files_are_fresh():
+def test_generated_files_are_fresh() -> None:
     pytest.importorskip("grpc_tools")
     from switchml.dataplane.bfruntime.generate import generate
 
@@ -17,7 +17,7 @@ def test_generated_files_are_fresh():
     assert not stale, "run python -m switchml.dataplane.bfruntime.generate"
 
 
-def test_sources_and_licences_are_named():
+def test_sources_and_licences_are_named() -> None:
     here = Path(bfruntime.__file__).parent
     facts = json.loads((here / "fixed_tables.json").read_text())
     for text in ((here / "bfruntime.proto").read_text(), facts["source"] + facts["licence"]):
@@ -26,7 +26,7 @@ def test_sources_and_licences_are_named():
         assert "Apache" in text
 
 
-def test_the_fixed_tables_are_in_the_format_of_bfrt_json():
+def test_the_fixed_tables_are_in_the_format_of_bfrt_json() -> None:
     for table in fixed_tables()["tables"]:
         assert table["table_type"]
         assert len({key["id"] for key in table["key"]}) == len(table["key"])

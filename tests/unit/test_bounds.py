@@ -23,8 +23,8 @@ P4RUNTIME = (
 )
 
 
-def requests() -> list[Message]:
-    """Return an empty message of each type that clients and agents send to the controller."""
+def requests() -> list[type[Message]]:
+    """Return each type of message that clients and agents send to the controller."""
     services = [one for module in (pb, events_pb) for one in module.DESCRIPTOR.services_by_name.values()]
     names = {method.input_type.name for service in services for method in service.methods}
     return [getattr(pb, name, None) or getattr(events_pb, name) for name in sorted(names)]

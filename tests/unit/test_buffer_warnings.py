@@ -1,11 +1,14 @@
 """Warnings about small socket buffers advise settings that also work in a container or a hardened unit."""
 
 import logging
+from typing import cast
 
 import pytest
 
 from switchml.dataplane.softswitch import daemon as switch_daemon
+from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
 from switchml.host_agent import daemon as agent_daemon
+from switchml.host_agent._engine import SOCKET_BUFFER_BYTES
 
 GRANTED = 1000
 
@@ -23,8 +26,8 @@ def advise(records: list[logging.LogRecord]) -> list[str]:
 
 
 def test_the_switch_advises_a_setting_of_the_machine(caplog: pytest.LogCaptureFixture) -> None:
-    switch_daemon._warn_of_small_buffers(1, SmallBuffers())
-    wanted = switch_daemon.UDP_PORT_BUFFER_BYTES
+    switch_daemon._warn_of_small_buffers(1, cast(Switch, SmallBuffers()))
+    wanted = UDP_PORT_BUFFER_BYTES
     assert advise(caplog.records) == [
         f"as root on this machine, outside of any container: sysctl -w net.core.{limit}={wanted}"
         for limit in ("rmem_max", "wmem_max")
@@ -36,7 +39,7 @@ def test_the_agent_advises_a_setting_of_the_machine(
 ) -> None:
     monkeypatch.setattr(agent_daemon, "granted_socket_buffers", lambda: (GRANTED, GRANTED))
     agent_daemon._warn_of_small_buffers()
-    wanted = agent_daemon.SOCKET_BUFFER_BYTES
+    wanted = SOCKET_BUFFER_BYTES
     assert advise(caplog.records) == [
         f"as root on this machine, outside of any container: sysctl -w net.core.{limit}={wanted}"
         for limit in ("rmem_max", "wmem_max")

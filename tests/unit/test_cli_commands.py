@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -20,9 +21,11 @@ from switchml.common.version import VERSION
 from switchml.controller import errors as controller_errors
 from switchml.dataplane.devices import built
 
+Invoke = Callable[..., Result]
+
 
 @pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     for name in ("SWITCHML_CONTROLLER", "SWITCHML_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -34,7 +37,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()):
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(command, Deferred):
         command = command.load()
     if isinstance(command, click.Group):
@@ -88,7 +91,7 @@ def test_all_commands_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_an_example_and_takes_json(path: tuple[str, ...], invoke) -> None:
+def test_every_command_has_help_with_an_example_and_takes_json(path: tuple[str, ...], invoke: Invoke) -> None:
     result = invoke(*path, "--help")
     assert result.exit_code == 0
     assert f"switchml-ctl {' '.join(path)}" in result.stdout.split("Example")[1]
@@ -142,13 +145,13 @@ def test_completion_imports_neither_grpc_nor_rich(line: str) -> None:
     assert not modules_of("from switchml.cli import main", _SWITCHML_CTL_COMPLETE="bash_complete", **words) & HEAVY
 
 
-def test_help_documents_the_exit_statuses(invoke) -> None:
+def test_help_documents_the_exit_statuses(invoke: Invoke) -> None:
     result = invoke("--help")
     for status in ExitCode:
         assert re.search(rf"^ +{int(status)} ", result.stdout, re.MULTILINE)
 
 
-def test_version_without_a_fabric_is_the_clients(invoke) -> None:
+def test_version_without_a_fabric_is_the_clients(invoke: Invoke) -> None:
     result = invoke("version", "--json")
     assert result.exit_code == 0
     assert "no live fabric" in result.stderr
@@ -156,12 +159,12 @@ def test_version_without_a_fabric_is_the_clients(invoke) -> None:
     assert (client["kind"], client["version"]) == ("client", VERSION)
 
 
-def test_version(invoke) -> None:
+def test_version(invoke: Invoke) -> None:
     assert invoke("--version").stdout == f"switchml-ctl, version {VERSION}\n"
 
 
 @pytest.mark.parametrize("workers", ["0", "4097", "-1", str(2**40)])
-def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke) -> None:
+def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke: Invoke) -> None:
     result = invoke("job", "start", f"--workers={workers}", "--json")
     assert result.exit_code == 2
     assert f"1..4096 workers, not {workers}" in result.stderr
@@ -206,7 +209,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("nonsense",), "No such command"),
     ],
 )
-def test_usage_errors(arguments: tuple[str, ...], words: str, invoke) -> None:
+def test_usage_errors(arguments: tuple[str, ...], words: str, invoke: Invoke) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert words in result.stderr
@@ -230,7 +233,7 @@ NEED_A_CONTROLLER = [
 
 
 @pytest.mark.parametrize("arguments", NEED_A_CONTROLLER, ids=" ".join)
-def test_without_a_fabric_the_status_is_4_and_the_way_out_is_named(arguments: tuple[str, ...], invoke) -> None:
+def test_without_a_fabric_the_status_is_4_and_the_way_out_is_named(arguments: tuple[str, ...], invoke: Invoke) -> None:
     result = invoke(*arguments, "--json")
     assert result.exit_code == 4
     assert "switchml-ctl up" in result.stderr
@@ -238,7 +241,7 @@ def test_without_a_fabric_the_status_is_4_and_the_way_out_is_named(arguments: tu
 
 
 @pytest.mark.parametrize("arguments", NEED_A_CONTROLLER, ids=" ".join)
-def test_an_unreachable_controller_is_status_4(arguments: tuple[str, ...], invoke) -> None:
+def test_an_unreachable_controller_is_status_4(arguments: tuple[str, ...], invoke: Invoke) -> None:
     result = invoke("--controller", "127.0.0.1:1", *arguments)
     assert result.exit_code == 4
     assert "127.0.0.1:1" in result.stderr
@@ -262,19 +265,19 @@ def test_a_full_disk_is_an_error_and_no_traceback(arguments: list[str], unbuffer
     assert "Exception ignored" not in result.stderr
 
 
-def test_status_without_a_fabric(invoke) -> None:
+def test_status_without_a_fabric(invoke: Invoke) -> None:
     result = invoke("status", "--json")
     assert result.exit_code == 4
     assert json.loads(result.stdout)["state"] == "none"
 
 
-def test_workers_without_a_switch_to_lay_out_are_refused(invoke, tmp_path: Path) -> None:
+def test_workers_without_a_switch_to_lay_out_are_refused(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("up", "--workers", "4", "--json")
     assert result.exit_code == 2
     assert "--switch soft or bmv2" in json.loads(result.stdout)["message"]
 
 
-def test_a_topology_is_drawn_as_text_json_and_picture(invoke, tmp_path: Path) -> None:
+def test_a_topology_is_drawn_as_text_json_and_picture(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "t.svg"
     assert "port 8 ── h8" in invoke("topology", "show").stdout
     shown = json.loads(invoke("topology", "show", "--json", "--output", str(path)).stdout)
@@ -284,7 +287,7 @@ def test_a_topology_is_drawn_as_text_json_and_picture(invoke, tmp_path: Path) ->
     assert invoke("topology", "show", str(tmp_path / "t.yaml")).stdout.startswith("mine: 8 hosts")
 
 
-def test_a_topology_file_that_is_wrong_is_named(invoke, tmp_path: Path) -> None:
+def test_a_topology_file_that_is_wrong_is_named(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("name: t\n")
     for arguments in (("topology", "show"), ("up", "--topology")):
         result = invoke(*arguments, str(tmp_path / "t.yaml"))
@@ -292,19 +295,19 @@ def test_a_topology_file_that_is_wrong_is_named(invoke, tmp_path: Path) -> None:
         assert "t.yaml: the file: switches is missing" in result.stderr
 
 
-def test_down_without_a_fabric_has_nothing_to_do(invoke) -> None:
+def test_down_without_a_fabric_has_nothing_to_do(invoke: Invoke) -> None:
     result = invoke("down", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["ended"] == []
 
 
-def test_logs_of_no_job(invoke) -> None:
+def test_logs_of_no_job(invoke: Invoke) -> None:
     result = invoke("job", "logs", "digits", "--rank", "0")
     assert result.exit_code == 1
     assert "no job digits" in result.stderr
 
 
-def test_a_command_that_does_not_exist_starts_nothing(invoke, tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_starts_nothing(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("job", "start", "--workers", "2", "--json", "--", "no-such-program-at-all")
     assert result.exit_code == 127
     assert "no-such-program-at-all is not on PATH" in result.stderr
@@ -312,7 +315,7 @@ def test_a_command_that_does_not_exist_starts_nothing(invoke, tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_a_command_that_is_not_executable_starts_nothing(invoke, tmp_path: Path) -> None:
+def test_a_command_that_is_not_executable_starts_nothing(invoke: Invoke, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     result = invoke("job", "start", "--workers", "2", "--", str(program))
@@ -321,13 +324,13 @@ def test_a_command_that_is_not_executable_starts_nothing(invoke, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-def test_json_after_the_dashes_belongs_to_the_command(invoke) -> None:
+def test_json_after_the_dashes_belongs_to_the_command(invoke: Invoke) -> None:
     result = invoke("job", "start", "--workers", "2", "--", "no-such-program-at-all", "--json")
     assert result.exit_code == 127
     assert result.stdout == ""
 
 
-def test_a_wrong_configuration_file_is_an_error_by_name(invoke, tmp_path: Path) -> None:
+def test_a_wrong_configuration_file_is_an_error_by_name(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[fabric]\nspeed = 9\n")
     result = invoke("--config", str(path), "status")
@@ -345,7 +348,7 @@ def test_a_wrong_configuration_file_is_an_error_by_name(invoke, tmp_path: Path) 
     ],
 )
 def test_bad_values_are_usage_errors_wherever_they_come_from(
-    arguments: tuple[str, ...], variables: dict[str, str], words: str, invoke, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], variables: dict[str, str], words: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -355,7 +358,7 @@ def test_bad_values_are_usage_errors_wherever_they_come_from(
     assert json.loads(result.stdout)["exit_code"] == 2
 
 
-def test_an_open_run_directory_is_refused(invoke, tmp_path: Path) -> None:
+def test_an_open_run_directory_is_refused(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o755)
     (tmp_path / "run").chmod(0o755)
     result = invoke("up")
@@ -363,7 +366,7 @@ def test_an_open_run_directory_is_refused(invoke, tmp_path: Path) -> None:
     assert "open to others" in result.stderr
 
 
-def test_a_run_directory_without_permission(invoke) -> None:
+def test_a_run_directory_without_permission(invoke: Invoke) -> None:
     result = invoke("--run-dir", "/proc/switchml", "up")
     assert result.exit_code == 1
     assert "/proc/switchml" in result.stderr
@@ -371,7 +374,7 @@ def test_a_run_directory_without_permission(invoke) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
+def test_completion_scripts_call_us_back(shell: str, invoke: Invoke) -> None:
     result = invoke("completion", shell)
     assert result.exit_code == 0
     assert f"_SWITCHML_CTL_COMPLETE={shell}_complete" in result.stdout
@@ -384,7 +387,7 @@ def test_completion_knows_the_commands() -> None:
     assert result.stdout.split() == ["plain,start", "plain,status", "plain,stop"]
 
 
-def test_doctor_reports_as_json(invoke) -> None:
+def test_doctor_reports_as_json(invoke: Invoke) -> None:
     result = invoke("doctor", "--json")
     content = json.loads(result.stdout)
     assert {check["status"] for check in content["checks"]} <= {"ok", "warning", "failure", "not found"}
@@ -394,7 +397,7 @@ def test_doctor_reports_as_json(invoke) -> None:
     assert {"Python", "kernel", "MTU", "UDP", "run directory", "switchml._native"} <= set(names)
 
 
-def test_doctor_does_not_call_absent_things_ok(invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_does_not_call_absent_things_ok(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     content = json.loads(invoke("doctor", "--json").stdout)
     checks = {check["name"]: check for check in content["checks"]}
@@ -403,13 +406,13 @@ def test_doctor_does_not_call_absent_things_ok(invoke, monkeypatch: pytest.Monke
     for package in ("torch", "matplotlib", "scikit-learn"):
         there = importlib.util.find_spec({"scikit-learn": "sklearn"}.get(package, package)) is not None
         assert checks[package]["status"] == ("ok" if there else "not found")
-    for name, kind in (("DPDK", "dpdk"), ("AF_XDP", "xdp")):
-        assert checks[name]["status"] == ("ok" if built(kind) else "not found")
+    for name, there in (("DPDK", built("dpdk")), ("AF_XDP", built("xdp"))):
+        assert checks[name]["status"] == ("ok" if there else "not found")
 
 
 @pytest.mark.parametrize(("version", "status"), [("2.8.0", "warning"), ("2.13.1+cpu", "ok"), ("2.14.0", "warning")])
 def test_doctor_knows_the_versions_of_torch_that_are_tested(
-    version: str, status: str, invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, status: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / f"torch-{version}.dist-info").mkdir()
     (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(f"Name: torch\nVersion: {version}\n")
@@ -419,7 +422,7 @@ def test_doctor_knows_the_versions_of_torch_that_are_tested(
     assert status == "ok" or "is tested with <2.14,>=2.13" in checks["torch"]["found"], checks["torch"]
 
 
-def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
+def test_doctor_names_a_controller_that_does_not_answer(invoke: Invoke) -> None:
     result = invoke("--controller", "127.0.0.1:1", "doctor", "--json")
     assert result.exit_code == 1
     [check] = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "controller"]

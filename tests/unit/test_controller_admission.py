@@ -9,7 +9,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 @pytest.mark.parametrize("workers", [1, 64])
 @pytest.mark.parametrize("name", ["", "a", "A-z_0.9", "x" * 64])
 @pytest.mark.parametrize("slots", [0, 2, 512, 32768])
-def test_what_is_allowed(workers: int, name: str, slots: int):
+def test_what_is_allowed(workers: int, name: str, slots: int) -> None:
     validate(pb.StartJobRequest(workers=workers, name=name, slots=slots))
 
 
@@ -29,12 +29,12 @@ def test_what_is_allowed(workers: int, name: str, slots: int):
         (1, "", 65536, "not 65536"),
     ],
 )
-def test_what_is_not(workers: int, name: str, slots: int, words: str):
+def test_what_is_not(workers: int, name: str, slots: int, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         validate(pb.StartJobRequest(workers=workers, name=name, slots=slots))
 
 
-def test_job_ids_go_round_and_rest():
+def test_job_ids_go_round_and_rest() -> None:
     assert next_job_id(0, {}, "") == 1
     assert next_job_id(5, {6: "", 7: ""}, "") == 8
     assert next_job_id(1023, {1: ""}, "") == 2
@@ -45,7 +45,7 @@ def test_job_ids_go_round_and_rest():
     assert next_job_id(3, others, "") == 3
 
 
-def test_a_tenant_has_as_many_job_ids_as_it_leaves():
+def test_a_tenant_has_as_many_job_ids_as_it_leaves() -> None:
     used = dict.fromkeys(range(1, 512), "south")
     assert next_job_id(511, used, "south") == 512
     used[512] = "south"
@@ -58,17 +58,17 @@ def room(**agents: tuple[int, int]) -> list[AgentRoom]:
     return [AgentRoom(name, in_use, maximum) for name, (in_use, maximum) in agents.items()]
 
 
-def test_blocks_are_contiguous_and_even():
+def test_blocks_are_contiguous_and_even() -> None:
     placed = place_ranks(8, room(a=(0, 8), b=(0, 8), c=(0, 8)), "s")
     assert placed == {"a": range(3), "b": range(3, 6), "c": range(6, 8)}
 
 
-def test_room_bounds_a_block_and_idle_agents_come_first():
+def test_room_bounds_a_block_and_idle_agents_come_first() -> None:
     assert place_ranks(5, room(a=(7, 8), b=(0, 8)), "s") == {"a": range(1), "b": range(1, 5)}
     assert place_ranks(1, room(a=(2, 8), b=(0, 8)), "s") == {"b": range(1)}
 
 
-def test_too_little_room_is_refused_with_figures():
+def test_too_little_room_is_refused_with_figures() -> None:
     with pytest.raises(NoAgent) as caught:
         place_ranks(4, room(a=(7, 8), b=(6, 8)), "s1")
     assert caught.value.figures == {"ranks_asked": "4", "ranks_free": "3", "agents": "2"}

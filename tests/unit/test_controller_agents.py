@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from switchml.common.job_numbers import highest_port
+from switchml.common.version import VERSION
 from switchml.controller.agents import Agents
 from switchml.controller.errors import InvalidRequest
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
 
@@ -45,7 +45,7 @@ def registration(**values: object) -> pb.Register:
 
 
 @pytest.mark.parametrize(("target", "highest"), [("soft", 511), ("bmv2", 510), ("tofino", 511)])
-async def test_the_highest_port_of_each_target(target: str, highest: int):
+async def test_the_highest_port_of_each_target(target: str, highest: int) -> None:
     """BMv2 drops packets to port 511."""
     agents = Agents(lambda _: Switch(target))
     agents.register(registration(switch_port=highest))
@@ -53,7 +53,7 @@ async def test_the_highest_port_of_each_target(target: str, highest: int):
         agents.register(registration(switch_port=highest + 1))
 
 
-async def test_no_agent_is_at_a_port_between_switches():
+async def test_no_agent_is_at_a_port_between_switches() -> None:
     agents = Agents(lambda _: Switch("soft", "leaf1", {5: "spine"}))
     with pytest.raises(InvalidRequest, match="agent a1: port 5 of switch leaf1 leads to switch spine, not to a host"):
         agents.register(registration(switch_port=5))

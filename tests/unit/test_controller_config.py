@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from switchml.common.switch_trees import ParentLink
-from switchml.controller.config import load_config
+from switchml.controller.config import ControllerConfig, load_config
 from switchml.controller.errors import ConfigError
 
 SWITCH = """
@@ -30,13 +30,13 @@ speed = "100G"
 """
 
 
-def load(tmp_path: Path, text: str):
+def load(tmp_path: Path, text: str) -> ControllerConfig:
     path = tmp_path / "controller.toml"
     path.write_text(text)
     return load_config(path)
 
 
-def test_defaults(tmp_path: Path):
+def test_defaults(tmp_path: Path) -> None:
     config = load(tmp_path, SWITCH)
     (switch,) = config.switches
     assert (switch.device, switch.udp_port, switch.pool(8), switch.values) == (1, 0xBEE0, 512, 256)
@@ -45,7 +45,7 @@ def test_defaults(tmp_path: Path):
     assert load(tmp_path, "").switches == ()
 
 
-def test_everything_given(tmp_path: Path):
+def test_everything_given(tmp_path: Path) -> None:
     text = '[controller]\nlisten = "0.0.0.0:1"\nstore = "/x/y"\n' + SWITCH
     text += 'device_id = 7\nudp_port = 5\nmac = "02:00:00:00:00:01"\n'
     text += "values_per_packet = 64\nslots = 100\ndefault_pool = 8\nsmall_pool = 4\nsmall_job = 2\n"
@@ -55,7 +55,7 @@ def test_everything_given(tmp_path: Path):
     assert [config.switches[0].pool(workers) for workers in (1, 2, 3)] == [4, 4, 8]
 
 
-def test_shared_agents(tmp_path: Path):
+def test_shared_agents(tmp_path: Path) -> None:
     assert load(tmp_path, SWITCH).shared_agents == ()
     assert load(tmp_path, '[agents]\nshared = ["host-1", "host-2"]\n').shared_agents == ("host-1", "host-2")
     assert load(tmp_path, '[agents]\nshared = ["*"]\n').shared_agents == ("*",)
@@ -68,7 +68,7 @@ def test_shared_agents(tmp_path: Path):
         load(tmp_path, "agents = 1\n")
 
 
-def test_a_tofino(tmp_path: Path):
+def test_a_tofino(tmp_path: Path) -> None:
     returns = PORT.replace("number = 1", 'role = "recirculation"').replace("1/0", "32/0")
     inside = '[[switches.ports]]\nname = "68"\nrole = "recirculation"\n'
     (switch,) = load(tmp_path, TOFINO + PORT + 'fec = "rs"\nautonegotiation = "off"\n' + returns + inside).switches
@@ -80,7 +80,7 @@ def test_a_tofino(tmp_path: Path):
     assert (third.role, third.internal, third.speed) == ("recirculation", True, "")
 
 
-def test_unix_sockets_instead_of_ports(tmp_path: Path):
+def test_unix_sockets_instead_of_ports(tmp_path: Path) -> None:
     text = '[controller]\nlisten = "unix:/run/c.sock"\n' + SWITCH.replace("127.0.0.1:9559", "unix:/run/s1.sock")
     config = load(tmp_path, text)
     assert (config.listen, config.switches[0].p4runtime) == ("unix:/run/c.sock", "unix:/run/s1.sock")
@@ -157,14 +157,14 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         ('[[tenants]]\nname = "*"\nmembers = ["x"]', "stands for all others and has no members"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, words: str):
+def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert words in str(caught.value)
     assert str(tmp_path / "controller.toml") in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path):
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_config(tmp_path / "nothing")
 
@@ -184,7 +184,7 @@ def leaf(name: str = "l1", parent: str = "s1", port: int = 1) -> str:
     return LEAF.format(name=name, parent=parent, port=port)
 
 
-def test_parents(tmp_path: Path):
+def test_parents(tmp_path: Path) -> None:
     config = load(tmp_path, SWITCH + leaf() + leaf("l2", port=2))
     assert [one.parent for one in config.switches] == [None, ParentLink("s1", 1, 9), ParentLink("s1", 2, 9)]
     # Any number of peers can be at a UDP port, which has no MAC address.
@@ -210,6 +210,6 @@ def test_parents(tmp_path: Path):
         (SWITCH + 'parent = [{switch = "a"}, {switch = "b"}]', "2 parents are given for one switch"),
     ],
 )
-def test_parents_that_are_refused(tmp_path: Path, text: str, words: str):
+def test_parents_that_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, text)

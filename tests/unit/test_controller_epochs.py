@@ -51,7 +51,7 @@ def fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     made.store.close()
 
 
-def test_a_tenant_uses_as_many_epochs_as_it_leaves(fabric: Fabric):
+def test_a_tenant_uses_as_many_epochs_as_it_leaves(fabric: Fabric) -> None:
     assert fabric.take_all("south", "spine") == MOST // 2
     with pytest.raises(NoRoom, match="jobs of tenant south have used 100 epochs of switch spine, and the last 100 are"):
         fabric.take("south", "spine")
@@ -61,7 +61,7 @@ def test_a_tenant_uses_as_many_epochs_as_it_leaves(fabric: Fabric):
     assert fabric.take_all("south", "leaf-1") == MOST // 2  # each switch has its own
 
 
-def test_what_a_tenant_uses_is_remembered(fabric: Fabric, tmp_path: Path):
+def test_what_a_tenant_uses_is_remembered(fabric: Fabric, tmp_path: Path) -> None:
     fabric.take_all("south", "spine")
     fabric.store.close()
     again = Fabric(tmp_path / "store.sqlite")
@@ -71,7 +71,7 @@ def test_what_a_tenant_uses_is_remembered(fabric: Fabric, tmp_path: Path):
     fabric.store = again.store
 
 
-def test_a_tenant_cannot_use_up_a_switch_through_others(fabric: Fabric):
+def test_a_tenant_cannot_use_up_a_switch_through_others(fabric: Fabric) -> None:
     """A job on two switches passes over all epochs that one of them has used."""
     fabric.take_all("south", "leaf-1")
     assert fabric.take("north", "spine") == 1
@@ -81,7 +81,7 @@ def test_a_tenant_cannot_use_up_a_switch_through_others(fabric: Fabric):
     assert fabric.store.last_epoch("spine") == 1
 
 
-def test_the_epochs_that_a_switch_passes_over_count_for_those_who_used_them(fabric: Fabric):
+def test_the_epochs_that_a_switch_passes_over_count_for_those_who_used_them(fabric: Fabric) -> None:
     fabric.take_all("south", "spine")
     assert fabric.take("north", "spine", "leaf-1") == MOST // 2 + 1
     assert fabric.take_all("south", "leaf-1") == 0

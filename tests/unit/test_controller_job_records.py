@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from switchml.common.version import VERSION
 from switchml.controller import version
 from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.errors import InvalidRequest, VersionMismatch
@@ -39,7 +40,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("before", JobState)
 @pytest.mark.parametrize("after", JobState)
-def test_which_state_may_follow_which(before: JobState, after: JobState):
+def test_which_state_may_follow_which(before: JobState, after: JobState) -> None:
     job = make(before)
     if (before.name, after.name) in ALLOWED:
         job.enter(after)
@@ -50,14 +51,14 @@ def test_which_state_may_follow_which(before: JobState, after: JobState):
         assert job.state is before
 
 
-def test_states_are_those_of_the_interface():
+def test_states_are_those_of_the_interface() -> None:
     for ours, theirs in ((JobState, pb.JobState), (RankState, pb.RankState), (OnFailure, pb.OnFailure)):
         assert {one.name: int(one) for one in ours} == {
             enum_word(theirs, value): value for value in theirs.values() if value
         }
 
 
-def test_tables_of_a_job():
+def test_tables_of_a_job() -> None:
     job = make(JobState.READY)
     tables = job.tables(job.switches[0])
     (port,) = tables.ranks
@@ -65,7 +66,7 @@ def test_tables_of_a_job():
     assert (tables.slot_value, tables.slot_mask, tables.group, tables.epoch) == (128, 0xFFC0, 7, 9)
 
 
-def test_each_switch_of_a_job_has_its_ranks_and_the_switches_below():
+def test_each_switch_of_a_job_has_its_ranks_and_the_switches_below() -> None:
     """Test a tree whose ranks are on a leaf and on the switch above it; on each they are numbered from 0."""
     job = make(JobState.READY)
     spine, leaf = JobSwitch("spine", 9, 64, 32, 7), replace(job.switches[0], upstream="spine")
@@ -84,13 +85,13 @@ def test_each_switch_of_a_job_has_its_ranks_and_the_switches_below():
 
 
 @pytest.mark.parametrize(("base", "slots"), [(0, 2), (512, 512), (0, 32768), (32766, 2)])
-def test_the_mask_admits_exactly_the_range(base: int, slots: int):
+def test_the_mask_admits_exactly_the_range(base: int, slots: int) -> None:
     tables = JobTables(1, 1, base, slots, 1, ())
     admitted = {field >> 1 for field in range(65536) if field & tables.slot_mask == tables.slot_value}
     assert admitted == set(range(base, base + slots))
 
 
-def test_message_says_everything():
+def test_message_says_everything() -> None:
     job = make(JobState.READY)
     job.counters, job.ranks[0].exit_code = {"results": 3}, 0
     message = job_view(job)
@@ -102,7 +103,7 @@ def test_message_says_everything():
     assert not job_view(job).ranks[0].HasField("exit_code")
 
 
-def test_contributions_are_what_was_added():
+def test_contributions_are_what_was_added() -> None:
     verdicts = dict.fromkeys(Verdict, 0) | {Verdict.AGGREGATED: 30, Verdict.COMPLETED: 10, Verdict.DUPLICATE: 2}
     assert counters_by_name(verdicts) == {
         "aggregated": 30, "completed": 10, "resent": 0, "duplicate": 2, "stale": 0, "wrong_epoch": 0, "forwarded": 0,
@@ -111,18 +112,18 @@ def test_contributions_are_what_was_added():
 
 
 @pytest.mark.parametrize("text", ["", "1:2:3:4:5:6", "02:00:00:00:00", "02-00-00-00-00-01", "+2:00:00:00:00:00"])
-def test_what_is_no_mac(text: str):
+def test_what_is_no_mac(text: str) -> None:
     with pytest.raises(ValueError, match="not a MAC address"):
         parse_mac(text)
 
 
-def test_our_version_is_that_of_the_project():
+def test_our_version_is_that_of_the_project() -> None:
     found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert found is not None
-    assert found[1] == version.VERSION
+    assert found[1] == VERSION
 
 
-def test_another_patch_is_the_same_release_and_another_minor_is_not(monkeypatch: pytest.MonkeyPatch):
+def test_another_patch_is_the_same_release_and_another_minor_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "VERSION", "1.2.3")
     for same in ("1.2.3", "1.2.9", "1.2.0rc1", "1.2.0.dev5+g123"):
         version.require_same_release("it", same)

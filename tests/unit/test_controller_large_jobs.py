@@ -69,7 +69,7 @@ def lifecycle_of(world: World) -> Lifecycle:
     return Lifecycle(world.store, world.jobs, admission, world.transitions, world.endings, Closings(world.agents))
 
 
-async def test_an_event_of_a_rank_writes_that_rank_alone(world: World):
+async def test_an_event_of_a_rank_writes_that_rank_alone(world: World) -> None:
     world.agent("a1", max_ranks=RANKS)
     live = await world.start(RANKS)
     lifecycle = lifecycle_of(world)
@@ -99,7 +99,7 @@ class Looked(dict[int, pb.Call]):
 
 
 @pytest.mark.parametrize("reason", [pb.REVOCATION_REASON_INTEGRITY, pb.REVOCATION_REASON_CALL_MISMATCH])
-def test_a_failed_check_compares_no_pairs(reason: pb.RevocationReason):
+def test_a_failed_check_compares_no_pairs(reason: pb.RevocationReason) -> None:
     usual = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100)
     calls = dict.fromkeys(range(PROTOCOL_MAX_WORLD), usual)
     if reason == pb.REVOCATION_REASON_CALL_MISMATCH:
@@ -110,7 +110,9 @@ def test_a_failed_check_compares_no_pairs(reason: pb.RevocationReason):
     assert max(looked.times.values(), default=0) < 5
 
 
-async def test_a_live_job_is_found_without_its_ranks_in_the_store(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_live_job_is_found_without_its_ranks_in_the_store(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.agent("a1", max_ranks=RANKS)
     live = await world.start(RANKS)
     for method in ("job_of_id", "job_of_name"):
@@ -118,14 +120,14 @@ async def test_a_live_job_is_found_without_its_ranks_in_the_store(world: World, 
     assert world.jobs.find("job") is world.jobs.find(live.job.id) is live.job
 
 
-async def test_the_agents_of_one_host_share_the_time_to_open_ranks(world: World):
+async def test_the_agents_of_one_host_share_the_time_to_open_ranks(world: World) -> None:
     world.agent("a1", max_ranks=RANKS)
     world.agent("a2", max_ranks=RANKS)
     live = world.admit(2 * RANKS, OnFailure.ABORT)
     assert live.seconds_to_open() == seconds_to_open(2 * RANKS, live.job.slots, live.job.values_per_packet)
 
 
-async def test_each_rank_of_the_largest_job_can_have_an_agent():
+async def test_each_rank_of_the_largest_job_can_have_an_agent() -> None:
     agents = Agents(lambda _: Switch("soft"))
     for number in range(PROTOCOL_MAX_WORLD):
         agents.register(registration(name=f"a{number}"))
@@ -137,7 +139,9 @@ async def test_each_rank_of_the_largest_job_can_have_an_agent():
     assert MAX_AGENTS + CALLS_OF_OTHERS < CALLS_AT_ONCE, "each session is a call"
 
 
-async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The controller waits as long as reports come; a turn of the event loop takes the place of each second."""
     monkeypatch.setattr("switchml.controller.northbound.agent_messages.CHECK_SECONDS", 0)
     agent = world.agent("a1", max_ranks=RANKS)

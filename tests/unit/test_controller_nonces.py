@@ -95,7 +95,7 @@ class Session:
         self.store.close()
 
 
-async def test_a_switch_that_the_store_knows_is_not_emptied(tmp_path: Path):
+async def test_a_switch_that_the_store_knows_is_not_emptied(tmp_path: Path) -> None:
     driver = Keeper()
     for number in range(3):
         session = Session(tmp_path / "store", s1=driver)
@@ -106,7 +106,7 @@ async def test_a_switch_that_the_store_knows_is_not_emptied(tmp_path: Path):
     assert driver.emptied == 1
 
 
-async def test_an_older_copy_does_not_know_the_nonce(tmp_path: Path):
+async def test_an_older_copy_does_not_know_the_nonce(tmp_path: Path) -> None:
     driver = Keeper()
     session = Session(tmp_path / "store", s1=driver)
     await session.connect()
@@ -123,7 +123,7 @@ async def test_an_older_copy_does_not_know_the_nonce(tmp_path: Path):
 
 
 @pytest.mark.parametrize("uses", [0, 1, 5])
-async def test_a_copy_that_knows_the_nonce_skips_what_its_original_may_have_used(tmp_path: Path, uses: int):
+async def test_a_copy_that_knows_the_nonce_skips_what_its_original_may_have_used(tmp_path: Path, uses: int) -> None:
     driver = Keeper()
     session = Session(tmp_path / "store", s1=driver)
     await session.connect()
@@ -138,7 +138,7 @@ async def test_a_copy_that_knows_the_nonce_skips_what_its_original_may_have_used
     restored.close()
 
 
-async def test_switches_that_change_places_are_emptied(tmp_path: Path):
+async def test_switches_that_change_places_are_emptied(tmp_path: Path) -> None:
     one, other = Keeper(), Keeper()
     session = Session(tmp_path / "store", s1=one, s2=other)
     await session.connect()
@@ -151,7 +151,7 @@ async def test_switches_that_change_places_are_emptied(tmp_path: Path):
     assert (one.emptied, other.emptied) == (2, 2)
 
 
-async def test_two_stores_that_serve_a_switch_in_turns(tmp_path: Path):
+async def test_two_stores_that_serve_a_switch_in_turns(tmp_path: Path) -> None:
     driver = Keeper()
     for turn in range(4):
         session = Session(tmp_path / f"store-{turn % 2}", s1=driver)
@@ -163,7 +163,7 @@ async def test_two_stores_that_serve_a_switch_in_turns(tmp_path: Path):
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])
-async def test_a_crash_while_the_nonce_changes_loses_no_sums(tmp_path: Path, fails: str):
+async def test_a_crash_while_the_nonce_changes_loses_no_sums(tmp_path: Path, fails: str) -> None:
     driver = Keeper()
     session = Session(tmp_path / "store", s1=driver)
     await session.connect()

@@ -1,5 +1,7 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import finsy as fy
 import pytest
@@ -26,7 +28,7 @@ from switchml.controller.drivers.p4tables import (
 from switchml.dataplane.constants import TREE_NO_RANK, Format, Kind, Verdict
 
 entities_of = partial(job_entities, owned_results=True)
-CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
+CONFIG: dict[str, Any] = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
 JOB = JobTables(
     3, 7, 512, 512, 3, (RankPort(0, 1, 0x0200_0000_0001, 0x0A000001, 1000), RankPort(1, 2, 2, 0x0A000002, 1001))
 )
@@ -37,7 +39,7 @@ def schema() -> fy.P4Schema:
     return P4RuntimeDriver(SwitchConfig(target="soft", **CONFIG).driver_settings)._schema
 
 
-def as_read(entities: list[Entity], schema: fy.P4Schema) -> list[Entity]:
+def as_read(entities: Sequence[Entity], schema: fy.P4Schema) -> list[Any]:
     """Return the entities in the form in which a switch returns them."""
     return [decode_entity(message, schema) for message in encode_entities(entities, schema)]
 
@@ -46,30 +48,30 @@ def jobs(*numbers: int, epoch: int = 7) -> list[Entity]:
     return [e for n in numbers for e in entities_of(JobTables(n, epoch, n * 512, 512, n, JOB.ranks))]
 
 
-def test_what_was_written_needs_no_update(schema: fy.P4Schema):
+def test_what_was_written_needs_no_update(schema: fy.P4Schema) -> None:
     whole_pool = JobTables(9, 7, 0, 32768, 9, JOB.ranks)  # its ternary key matches everything and is omitted
     wanted = [*entities_of(JOB), *entities_of(whole_pool), switch_address_entry(5, "10.0.0.1")]
     assert len(compare(as_read(wanted, schema), wanted)) == 0
 
 
-def test_missing_superfluous_and_different_entries(schema: fy.P4Schema):
+def test_missing_superfluous_and_different_entries(schema: fy.P4Schema) -> None:
     difference = compare(as_read(jobs(1, 2), schema), jobs(2, 3))
     assert not difference.modify
     assert difference.insert == jobs(3)
     assert difference.delete == as_read(jobs(1), schema)[::-1]
     difference = compare(as_read(jobs(1), schema), jobs(1, epoch=8))
-    assert [entity.table_id for entity in difference.modify] == ["worker_table", "worker_table"]
+    assert [getattr(entity, "table_id", "group") for entity in difference.modify] == ["worker_table", "worker_table"]
     assert not difference.delete
     assert not difference.insert
 
 
-def test_a_group_that_lacks_a_rank_is_modified(schema: fy.P4Schema):
+def test_a_group_that_lacks_a_rank_is_modified(schema: fy.P4Schema) -> None:
     short = fy.P4MulticastGroupEntry(3, replicas=[(1, 0)])
     difference = compare([short, *as_read(entities_of(JOB)[1:], schema)], entities_of(JOB))
     assert difference.modify == [entities_of(JOB)[0]]
 
 
-def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema):
+def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema) -> None:
     places = ((1, 40000), (1, 40000), (1, 40001), (2, 40000), (1, 40001))
     ranks = tuple(RankPort(rank, port, 0, 0x0A000001, udp) for rank, (port, udp) in enumerate(places))
     group, _, *addresses = as_read(entities_of(JobTables(3, 7, 0, 512, 3, ranks)), schema)
@@ -78,13 +80,13 @@ def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema):
     assert listeners == ["0x3", "0x3", "0x14", "0x8", "0x14"]
 
 
-def test_only_a_pipeline_that_removes_values_is_told_who_listens():
+def test_only_a_pipeline_that_removes_values_is_told_who_listens() -> None:
     for owned_results, expected in ((True, [1, 2]), (False, [None, None])):
-        addresses = job_entities(JOB, owned_results=owned_results)[2:4]
+        addresses: list[Any] = job_entities(JOB, owned_results=owned_results)[2:4]
         assert [address.action.args.get("ranks") for address in addresses] == expected
 
 
-def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
+def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema) -> None:
     ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(3))
     group, _, together, *rest = as_read(entities_of(JobTables(3, 7, 0, 512, 3, ranks, 0xEFC00003)), schema)
     assert printed_group(group).replicas == [(1, MULTICAST_RANK)]
@@ -101,12 +103,12 @@ def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
     assert len(rest) == 5
 
 
-def test_workers_are_admitted_last():
+def test_workers_are_admitted_last() -> None:
     kinds = [getattr(entity, "table_id", "group") for entity in entities_of(JOB)]
     assert kinds == ["group", "job_table", "rank_table", "rank_table", "worker_table", "worker_table"]
 
 
-def test_a_job_below_a_parent_has_a_way_up_and_admits_its_results(schema: fy.P4Schema):
+def test_a_job_below_a_parent_has_a_way_up_and_admits_its_results(schema: fy.P4Schema) -> None:
     ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(2))
     parent = ParentPort(9, 0x0200000000FD, 0x0A0000FD, number=2, named=(0, 2, TREE_NO_RANK))
     tables = JobTables(3, 7, 0, 512, 3, ranks, in_tree=True, parent=parent, secret=5)
@@ -140,7 +142,7 @@ def test_a_job_below_a_parent_has_a_way_up_and_admits_its_results(schema: fy.P4S
     assert {one.parameters["job_mask"] for one in below + above} == {"0x3"}
 
 
-def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
+def test_values_are_printed_as_people_write_them(schema: fy.P4Schema) -> None:
     group, described, address, _, worker, _ = as_read(entities_of(JOB), schema)
     assert printed_group(group).replicas == [(1, 0), (2, 1)]
     assert printed_entry(described).parameters == {"slots": "512-1023"}
@@ -165,7 +167,7 @@ def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
     assert admitted.packets is None
 
 
-def test_sixty_four_ranks_fill_the_bitmap():
+def test_sixty_four_ranks_fill_the_bitmap() -> None:
     job = JobTables(1, 1, 0, 2, 1, tuple(RankPort(r, 1, 0, 1, 1) for r in range(64)))
     last = entities_of(job)[-1]
     assert isinstance(last, fy.P4TableEntry)
@@ -173,13 +175,13 @@ def test_sixty_four_ranks_fill_the_bitmap():
     assert (last.action.args["worker_bit"], last.action.args["job_mask"]) == (1 << 63, 2**64 - 1)
 
 
-def test_capabilities_come_from_the_configuration_or_the_program():
+def test_capabilities_come_from_the_configuration_or_the_program() -> None:
     soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
     expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format))
     assert P4RuntimeDriver(soft.driver_settings).capabilities == expected
 
 
-def test_bmv2_has_one_program_for_each_number_of_values():
+def test_bmv2_has_one_program_for_each_number_of_values() -> None:
     for values, expected in ((0, 64), (64, 64), (256, 256)):
         bmv2 = SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)
         # A packet of 256 values would grow by more than BMv2 survives, from codes as well as from none.
@@ -191,7 +193,7 @@ def test_bmv2_has_one_program_for_each_number_of_values():
         )
 
 
-def test_bmv2_has_a_program_that_adds_floats():
+def test_bmv2_has_a_program_that_adds_floats() -> None:
     bmv2 = SwitchConfig(target="bmv2", program="switchml_floats", **CONFIG)
     assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(
         64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
@@ -199,7 +201,7 @@ def test_bmv2_has_a_program_that_adds_floats():
 
 
 @pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])
-def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: str, field: str):
+def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: str, field: str) -> None:
     schema = fy.P4Schema()
     schema.set_p4runtime_version(P4RuntimeVersion.parse(version))
     group = entities_of(JobTables(3, 1, 0, 2, 3, (RankPort(0, 258, 0, 1, 1), RankPort(1, 7, 0, 1, 1))))[0]
@@ -210,16 +212,17 @@ def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: st
     assert [replica.instance for replica in replicas] == [0, 1]
 
 
-def test_losses_are_shares_of_packets():
+def test_losses_are_shares_of_packets() -> None:
     assert [loss_threshold(share) for share in (0, 1e-12, 0.5, 1)] == [0, 1, 0x80000000, 0xFFFFFFFF]
-    entries = [loss_entry("egress", 7, 0xFFFFFFFF), loss_entry("ingress", 7, loss_threshold(0.02))]
+    entries: list[Any] = [loss_entry("egress", 7, 0xFFFFFFFF), loss_entry("ingress", 7, loss_threshold(0.02))]
     entries += [loss_entry("ingress", 2, 0xFFFFFFFF), *entities_of(JOB)[1:]]
     first, second = port_losses(entries)
     assert (first.port, first.ingress, first.egress) == (2, 1, 0)
-    assert (second.port, second.ingress, second.egress) == (7, pytest.approx(0.02), 1)
+    assert (second.port, second.egress) == (7, 1)
+    assert second.ingress == pytest.approx(0.02)
 
 
-def test_packets_of_other_switches_are_read_from_their_entries_alone(schema: fy.P4Schema):
+def test_packets_of_other_switches_are_read_from_their_entries_alone(schema: fy.P4Schema) -> None:
     parent = ParentPort(9, 0x0200000000FD, 0x0A0000FD, number=2, named=(0, 2, TREE_NO_RANK))
     job = replace(JOB, in_tree=True, parent=parent)
     reads = link_entries(job, [1])

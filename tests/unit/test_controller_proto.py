@@ -7,7 +7,7 @@ from switchml.controller.proto.generate import generate
 from switchml.controller.proto.words import enum_word
 
 
-def test_generated_files_are_fresh():
+def test_generated_files_are_fresh() -> None:
     made = generate()
     kinds = ("pb2.py", "pb2.pyi", "pb2_grpc.py")
     assert {path.name for path in made} == {f"{name}_{kind}" for name in ("switchml", "events") for kind in kinds}
@@ -15,7 +15,7 @@ def test_generated_files_are_fresh():
     assert not stale, "run python -m switchml.controller.proto.generate"
 
 
-def test_values_read_as_words():
+def test_values_read_as_words() -> None:
     assert enum_word(pb.JobState, pb.JOB_STATE_READY) == "READY"
     assert enum_word(pb.RevocationReason, pb.REVOCATION_REASON_JOB_FAILED) == "JOB_FAILED"
     assert enum_word(pb.RankEvent.Kind, pb.RankEvent.KIND_CHECK_FAILED) == "CHECK_FAILED"

@@ -11,14 +11,14 @@ from switchml.controller.switches import ManagedSwitch
 from tests.unit.recording_driver import RecordingDriver
 
 
-def test_ranges_are_aligned_and_lowest_first():
+def test_ranges_are_aligned_and_lowest_first() -> None:
     slots = SlotAllocator(1024)
     assert [slots.allocate(n) for n in (2, 256, 128, 2)] == [0, 256, 128, 2]
     assert slots.free_slots == 1024 - 388
     assert slots.largest_free_range == 512
 
 
-def test_refusal_has_the_figures():
+def test_refusal_has_the_figures() -> None:
     slots = SlotAllocator(1024)
     slots.allocate(512)
     slots.allocate(256)
@@ -33,7 +33,7 @@ def test_refusal_has_the_figures():
     assert "512 slots asked, 256 of 1024 free" in str(caught.value)
 
 
-def test_freed_neighbours_merge():
+def test_freed_neighbours_merge() -> None:
     slots = SlotAllocator(64)
     bases = [slots.allocate(8) for _ in range(8)]
     with pytest.raises(NoRoom):
@@ -43,7 +43,7 @@ def test_freed_neighbours_merge():
     assert slots.allocate(64) == 0
 
 
-def test_a_size_that_is_no_power_of_two():
+def test_a_size_that_is_no_power_of_two() -> None:
     slots = SlotAllocator(100)  # 64 + 32 + 4
     assert (slots.free_slots, slots.largest_free_range) == (100, 64)
     assert [slots.allocate(n) for n in (32, 64, 4)] == [64, 0, 96]
@@ -73,7 +73,7 @@ class SoftDriver(RecordingDriver):
         return Capabilities(values_per_packet=64, slots=self.slots)
 
 
-def test_a_range_that_is_free_on_all_switches():
+def test_a_range_that_is_free_on_all_switches() -> None:
     pools, switches = pools_of(64, 128, 64)
     pools.of(switches[0]).reserve(0, 16)
     pools.of(switches[1]).reserve(16, 8)
@@ -89,19 +89,19 @@ def test_a_range_that_is_free_on_all_switches():
     assert pools.allocate(switches, 16) == 48
 
 
-def test_an_odd_last_index_is_never_given():
+def test_an_odd_last_index_is_never_given() -> None:
     assert SlotAllocator(7).free_slots == 6
 
 
 @pytest.mark.parametrize(("base", "slots"), [(8, 8), (0, 16), (0, 32), (8, 2), (4, 8), (32, 8)])
-def test_reserve_refuses_what_is_not_free(base: int, slots: int):
+def test_reserve_refuses_what_is_not_free(base: int, slots: int) -> None:
     allocator = SlotAllocator(32)
     allocator.reserve(8, 8)
     with pytest.raises(NoRoom):
         allocator.reserve(base, slots)
 
 
-def test_freeing_what_is_not_used_is_an_error():
+def test_freeing_what_is_not_used_is_an_error() -> None:
     with pytest.raises(KeyError):
         SlotAllocator(8).free(0)
 
@@ -111,7 +111,7 @@ def test_freeing_what_is_not_used_is_an_error():
     size=st.integers(2, 300),
     steps=st.lists(st.tuples(st.booleans(), st.integers(1, 8), st.integers(0, 50)), max_size=60),
 )
-def test_no_range_overlaps_and_a_rebuilt_allocator_is_the_same(size: int, steps: list[tuple[bool, int, int]]):
+def test_no_range_overlaps_and_a_rebuilt_allocator_is_the_same(size: int, steps: list[tuple[bool, int, int]]) -> None:
     slots = SlotAllocator(size)
     used: dict[int, int] = {}
     for allocate, exponent, which in steps:

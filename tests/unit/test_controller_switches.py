@@ -14,7 +14,7 @@ from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 
 
-async def test_bmv2_has_no_port_511(tmp_path: Path):
+async def test_bmv2_has_no_port_511(tmp_path: Path) -> None:
     """BMv2 drops packets to port 511."""
     store = Store(tmp_path / "store.sqlite")
     config = SwitchConfig("b1", "bmv2", "10.0.0.254", p4runtime="127.0.0.1:1")

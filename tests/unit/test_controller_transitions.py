@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from switchml.common.version import VERSION
 from switchml.controller.admission.placement import Placements
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
@@ -25,7 +26,6 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, JobSwitch, OnFailure, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
@@ -210,8 +210,7 @@ async def test_tables_are_written_after_the_last_agent_has_answered(world: World
     world.agent("a1")
     world.agent("a2").holds = "assignment"
     live = await world.start(2)
-    assert world.steps == ["a1 assignment 1", "a2 assignment 1"]
-    assert live.job.state is JobState.PENDING
+    assert (world.steps, live.job.state) == (["a1 assignment 1", "a2 assignment 1"], JobState.PENDING)
     world.by_name["a2"].answer_last()
     await world.idle()
     assert world.steps[2] == "switch install 1"
@@ -304,7 +303,7 @@ async def test_a_new_epoch_quiesces_assigns_replaces_and_activates(world: World)
     [change] = job.epoch_changes
     assert (change.epoch, change.workers, change.lost, change.joined) == (2, 2, (1,), ())
     succession = world.by_name["a3"].received[-2].assignment.succession
-    assert (succession.previous_epoch, succession.previous_ranks, succession.lost) == (1, [2], [1])
+    assert (succession.previous_epoch, [*succession.previous_ranks], [*succession.lost]) == (1, [2], [1])
     assert (job.epoch, job.generation, job.in_transition, live.transition) == (2, 1, False, None)
     assert reached == [live]
     assert world.store.live_jobs() == [job]
@@ -443,7 +442,7 @@ async def test_a_lost_agents_rank_is_replaced_at_another_one(world: World) -> No
         ("a4", RankState.ASSIGNED),
     ]
     succession = world.by_name["a4"].received[0].assignment.succession
-    assert (succession.previous_ranks, succession.joined) == ([-1], [1])
+    assert ([*succession.previous_ranks], [*succession.joined]) == ([-1], [1])
     assert live.vacant(1) is live.job.ranks[1]
 
 
@@ -469,8 +468,7 @@ async def test_a_job_is_recovered_when_its_agents_are_back(world: World) -> None
     live = await world.running(2)
     world.transitions.recover(live)
     await world.idle()
-    assert not live.leaves_epoch
-    assert live.transition is not None
+    assert (live.leaves_epoch, live.transition is None) == (False, False)
     for number, name in enumerate(("a1", "a2")):
         world.transitions.returned(live, name, world.by_name[name].endpoints([number]))
     await world.idle()

@@ -11,6 +11,7 @@ import pytest
 
 from switchml.common.deadline import within
 from switchml.common.switch_trees import ParentLink
+from switchml.common.version import VERSION
 from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.request import JobRequest
@@ -32,7 +33,6 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION, TREE_NO_RANK, Format
 from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
@@ -471,7 +471,7 @@ async def test_floats_need_every_aggregator(world: World) -> None:
 # ---- tenants --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_silent_switch_delays_only_the_jobs_on_it(world: World):
+async def test_a_silent_switch_delays_only_the_jobs_on_it(world: World) -> None:
     """A tenant can stop the switch on its own host at any moment, also while the controller writes its tables."""
     agents_of(world, ("l1", "l2", "l3"), max_ranks=8)
     theirs = await world.start(4, placement=world.at("l1a", "l1b", "l2a", "l2b"))
@@ -495,7 +495,7 @@ async def test_a_silent_switch_delays_only_the_jobs_on_it(world: World):
     await within(30, starting)
 
 
-async def test_a_start_takes_the_room_that_an_ending_job_has_freed_already(world: World):
+async def test_a_start_takes_the_room_that_an_ending_job_has_freed_already(world: World) -> None:
     agents_of(world, ("l1", "l2"), max_ranks=8)
     theirs = await world.start(4, slots=ALL_SLOTS, placement=world.at("l1a", "l1b", "l2a", "l2b"))
     world.drivers["l1"].answers.clear()
@@ -510,7 +510,7 @@ async def test_a_start_takes_the_room_that_an_ending_job_has_freed_already(world
     await within(30, stopping)
 
 
-async def test_the_switch_of_a_tenants_host_is_for_this_tenant(tmp_path: Path):
+async def test_the_switch_of_a_tenants_host_is_for_this_tenant(tmp_path: Path) -> None:
     owners = {"l1": "north", "l2": "south"}
     world = World(tmp_path / "store.sqlite", RACKS, {}, owners)
     for switch, tenant in (("l1", "south"), ("l1", ""), ("l2", "north")):
@@ -529,7 +529,7 @@ async def test_the_switch_of_a_tenants_host_is_for_this_tenant(tmp_path: Path):
     await world.close()
 
 
-async def test_a_tenant_without_a_switch(tmp_path: Path):
+async def test_a_tenant_without_a_switch(tmp_path: Path) -> None:
     world = World(tmp_path / "store.sqlite", {"l1": "", "l2": ""}, {}, {"l1": "north", "l2": "south"})
     with pytest.raises(SwitchNotFound, match="no switch for this tenant"):
         await world.start(1)

@@ -10,7 +10,7 @@ import pytest
 from switchml.common.deadline import within
 
 
-async def test_what_ends_in_time():
+async def test_what_ends_in_time() -> None:
     async def answer() -> int:
         await asyncio.sleep(0)
         return 7
@@ -18,7 +18,7 @@ async def test_what_ends_in_time():
     assert await within(10, answer()) == 7
 
 
-async def test_what_fails_in_time():
+async def test_what_fails_in_time() -> None:
     async def fail() -> None:
         raise KeyError("why")
 
@@ -26,7 +26,7 @@ async def test_what_fails_in_time():
         await within(10, fail())
 
 
-async def test_what_is_late_is_cancelled():
+async def test_what_is_late_is_cancelled() -> None:
     ended = asyncio.Event()
 
     async def wait() -> None:
@@ -40,7 +40,7 @@ async def test_what_is_late_is_cancelled():
     assert ended.is_set()
 
 
-async def test_a_cancelled_wait_ends_after_what_it_waited_for():
+async def test_a_cancelled_wait_ends_after_what_it_waited_for() -> None:
     ended = asyncio.Event()
 
     async def wait() -> None:
@@ -59,7 +59,7 @@ async def test_a_cancelled_wait_ends_after_what_it_waited_for():
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_a_cancellation_is_not_lost_when_the_awaited_ends_at_the_same_moment(fails: bool):
+async def test_a_cancellation_is_not_lost_when_the_awaited_ends_at_the_same_moment(fails: bool) -> None:
     awaited = asyncio.get_running_loop().create_future()
     went_on = False
 

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,10 @@ def test_what_is_asked_for() -> None:
     log = EventLog((), lambda *_: None)
     for number in range(10):
         log.record(EventKind.JOB_READY, job=job("even" if number % 2 == 0 else "odd", number))
-    numbers = lambda events: [event.number for event in events]  # noqa: E731
+
+    def numbers(events: Sequence[Event]) -> list[int]:
+        return [event.number for event in events]
+
     assert numbers(log.latest("even")) == [1, 3, 5, 7, 9]
     assert numbers(log.latest("even", 2)) == [7, 9]
     assert numbers(log.latest(3)) == [4]
@@ -138,7 +142,10 @@ def test_events_are_selected_by_time_kind_level_and_switch() -> None:
     ):
         now = moment
         log.record(kind, switch=switch)
-    times = lambda **asked: [event.time for event in log.latest(selection=Selection(**asked))]  # noqa: E731
+
+    def times(**asked: Any) -> list[float]:
+        return [event.time for event in log.latest(selection=Selection(**asked))]
+
     assert times() == [10, 20, 30, 40]
     assert times(since=20) == [20, 30, 40]
     assert times(kinds=frozenset({"job-ready", "job-failed"})) == [30, 40]

@@ -75,7 +75,7 @@ def halves_nearest(type_: Type, values: npt.NDArray[np.float64]) -> npt.NDArray[
     below = np.maximum(above, 1) - 1
     to_below, to_above = np.abs(values) - grid[below], grid[above] - np.abs(values)
     nearest = np.where((to_below < to_above) | ((to_below == to_above) & (below % 2 == 0)), below, above)
-    return (nearest | np.where(np.signbit(values), 0x8000, 0)).astype(np.uint16)
+    return np.asarray(nearest | np.where(np.signbit(values), 0x8000, 0), np.uint16)
 
 
 def quieted(type_: Type, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
@@ -271,9 +271,9 @@ def test_narrowing_around_every_half_and_every_midpoint(type_: Type) -> None:
     bits = np.append(magnitudes, beyond).view(np.uint32).astype(np.int64)
     between = np.append(bits[:-1] + np.diff(bits) // 2, np.float32(magnitudes[1] / 2).view(np.uint32))
     around = np.concatenate([bits, between])[:, None] + np.arange(-2, 3)
-    around = around.clip(0, 0x7FFFFFFF).astype(np.uint32).ravel()
-    check_narrowing(type_, around.view(np.float32))
-    check_narrowing(type_, (around | 0x80000000).view(np.float32))
+    magnitude_bits = around.clip(0, 0x7FFFFFFF).astype(np.uint32).ravel()
+    check_narrowing(type_, magnitude_bits.view(np.float32))
+    check_narrowing(type_, (magnitude_bits | 0x80000000).view(np.float32))
 
 
 @pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
@@ -328,9 +328,8 @@ def test_a_pass_over_an_array_is_block_after_block(type_: Type) -> None:
     """Test the pattern as the benchmark creates it, with every instruction set."""
     rng = np.random.default_rng(2)
     dtype = np.float32 if type_ == Type.FLOAT32 else np.uint16
-    values = (rng.standard_normal(1000) * 100).astype(np.float32)
-    if type_ != Type.FLOAT32:
-        values = narrowed(type_, values)
+    floats = (rng.standard_normal(1000) * 100).astype(np.float32)
+    values = floats if type_ == Type.FLOAT32 else narrowed(type_, floats)
     expected = np.empty(4000, np.uint8)
     for first in range(0, 1000, 256):
         kernels.quantize(type_, raw(values[first:][:256]), 20, expected[4 * first :][:1024])

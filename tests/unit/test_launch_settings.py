@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchml.common.errors import ConfigurationError
-from switchml.launch.settings import FABRIC_OPTIONS, KEYS, load
+from switchml.launch.settings import FABRIC_OPTIONS, KEYS, Key, load
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_file_may_be_named_by_a_variable(config_file: Path) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
-def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) -> None:
+def test_every_key_can_stand_in_the_file_and_in_a_variable(key: Key, tmp_path: Path) -> None:
     texts = {"controller": "h:1", "run_dir": "/x", "job.switch": "leaf", "tls": "/certs"}
     texts["job.aggregators"] = "s1,s2"
     texts |= {"fabric.switch": "bmv2", "fabric.topology": "/t.yaml", "fabric.transport": "udp", "fabric.racks": "2"}

@@ -150,8 +150,7 @@ def test_sums_of_one_bit_more_than_a_double_has(instructions: str, ranks: int) -
 @pytest.mark.parametrize("instructions", AVAILABLE)
 def test_places_of_all_exponents(instructions: str) -> None:
     """A number alone is its own sum, for every exponent."""
-    bits = np.arange(1, 255, dtype=np.uint32) << 23 | 0x2AAAAB
-    bits = np.append(bits, np.arange(1, 3, dtype=np.uint32))
+    bits = np.append(np.arange(1, 255, dtype=np.uint32) << 23 | 0x2AAAAB, np.arange(1, 3, dtype=np.uint32))
     result = wire_words(np.zeros_like(bits))
     for in_buffers in (0, 1):
         kernels.sum_floats(instructions, [wire_words(bits)], in_buffers, result)

@@ -137,7 +137,7 @@ def test_match_fields_read_back_in_canonical_form() -> None:
     schema = Schema(load_supported_p4info())
     (table,) = (t for t in schema.tables.values() if t.name == "worker_table")
     entry = p4r.TableEntry(table_id=table.id, priority=3)
-    for field in reversed(table.fields.values()):  # in any order, and padded
+    for field in reversed(list(table.fields.values())):  # in any order, and padded
         if field.ternary:
             entry.match.add(field_id=field.id, ternary={"value": b"\0\x40", "mask": b"\0\xff\xc0"})
         else:

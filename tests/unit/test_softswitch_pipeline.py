@@ -7,7 +7,7 @@ import pytest
 from switchml.dataplane.constants import Kind
 from switchml.dataplane.softswitch._native import Switch, WorkerMatch
 
-KEY = {
+KEY: dict[str, Any] = {
     "port": 1,
     "eth_src": 0,
     "ipv4_src": 0x7F000001,
@@ -21,7 +21,7 @@ KEY = {
     "secret": 0,
 }
 WORKER = WorkerMatch(**KEY)
-ADMIT = {"bit": 1, "mask": 3, "epoch": 9, "group": 7}
+ADMIT: dict[str, Any] = {"bit": 1, "mask": 3, "epoch": 9, "group": 7}
 
 
 @pytest.fixture
@@ -185,9 +185,9 @@ def test_a_key_is_made_with_its_keywords_only() -> None:
     with pytest.raises(TypeError, match="job is missing"):
         WorkerMatch(**{name: value for name, value in KEY.items() if name != "job"})
     with pytest.raises(TypeError, match="job is not an int: '7'"):
-        WorkerMatch(**{**KEY, "job": "7"})  # type: ignore[arg-type]
+        WorkerMatch(**{**KEY, "job": "7"})
     with pytest.raises(TypeError, match="incompatible"):
-        WorkerMatch(*KEY.values())  # type: ignore[misc]
+        WorkerMatch(*KEY.values())  # type: ignore[call-arg]
 
 
 def test_counters_are_read_and_written(switch: Switch) -> None:

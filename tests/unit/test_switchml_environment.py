@@ -266,5 +266,5 @@ def test_numbers_are_integers(name: str, value: object) -> None:
 
 
 def test_integers_of_numpy_are_integers() -> None:
-    target = find_target({}, "/agent.sock", np.uint16(3), np.int64(1), np.int8(2))  # type: ignore[arg-type]
+    target = find_target({}, "/agent.sock", np.uint16(3), np.int64(1), np.int8(2))
     assert (target.job, target.rank, target.world_size) == ("3", 1, 2)

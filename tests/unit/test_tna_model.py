@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -256,7 +257,8 @@ def test_a_table_that_changes_is_asked_anew() -> None:
     state, out = state_of(compiled), []
     pipeline = Pipeline(compiled, state, lambda *sent: out.append(sent))
     table = state.match_tables["pipe.C.t"]
-    for change in (lambda: None, lambda: table.put(entry(5, a=(1, 255))), table.clear):
+    changes: list[Callable[[], object]] = [lambda: None, lambda: table.put(entry(5, a=(1, 255))), table.clear]
+    for change in changes:
         change()
         pipeline.receive(1, FRAME)
     assert [frame[1] for _, frame in out] == [99, 5, 99]

@@ -76,7 +76,7 @@ class Beside:
     def take(self, job: Job, packet: Packet) -> tuple[Half, Decision | None]:
         """Return the half after the packet, and the decision if the packet has the job's epoch."""
         stored = self.halves.get(packet.slot, Half(values=(0,) * CHIP.values))
-        decision = None
+        decision, drop = None, None
         if packet.epoch != job.epoch:
             verdict, drop = Verdict.WRONG_EPOCH, DropReason.WRONG_EPOCH
         else:

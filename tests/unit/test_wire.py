@@ -106,8 +106,8 @@ def test_arguments_that_are_not_integers(value: Any) -> None:
     for make in (Blocks, Integers, lambda bits: Blocks(8, "stochastic", bits), lambda bits: Integers(bound=bits)):
         with pytest.raises(TypeError, match="it must be an integer"):
             make(value)
-    assert Blocks(np.int64(16)) == Blocks(16)  # type: ignore[arg-type]
-    assert type(Blocks(np.int64(16)).bits) is int  # type: ignore[arg-type]
+    assert Blocks(np.int64(16)) == Blocks(16)
+    assert type(Blocks(np.int64(16)).bits) is int
 
 
 def test_what_the_native_code_gets() -> None:

@@ -48,7 +48,7 @@ class Job:
 
 def checksum(header: bytes) -> int:
     """Return the checksum of an IPv4 header (RFC 1071)."""
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total > WORD >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total ^ 0xFFFF
@@ -95,7 +95,7 @@ class Chip:
         self.put(f"{INGRESS}.job_table", {"job": job.id}, "SwitchMLIngress.describe_job", **range_)
         for rank in range(job.ranks):
             mac, ip, udp_port = job.addresses(rank)
-            key = {"ingress_port": rank + 1, "eth_src": mac, "ipv4_src": ip, "udp_src": udp_port}
+            key: dict[str, Any] = {"ingress_port": rank + 1, "eth_src": mac, "ipv4_src": ip, "udp_src": udp_port}
             key |= {"kind": Kind.CONTRIBUTION, "job": job.id, "worker": rank, "secret": job.secret, "slot": slot}
             data = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
             self.put(f"{INGRESS}.worker_table", key, "SwitchMLIngress.admit", **data)
@@ -169,7 +169,8 @@ class Chip:
 
     def load(self, index: int, lanes: int | None = None) -> Half:
         """Read a half of a slot, or its first lanes; both copies of duplicated state must be equal."""
-        phases, epochs = set(), set()
+        phases: set[int] = set()
+        epochs: set[int] = set()
         for copy in ("slot_tag", "slot_tag_2"):
             for name, value in self._register(copy)[index].items():
                 (phases if name.endswith("phase") else epochs).add(value)
@@ -179,9 +180,9 @@ class Chip:
         for lane in range(0, self.values if lanes is None else lanes, 2):
             cell = self._register(f"lanes_{lane}_{lane + 1}")[index]
             values += (cell[name] for name in sorted(cell, key=lambda name: name.endswith("odd")))
-        combined = (self._register(name)[index] for name in ("slot_exponent", "slot_check", "slot_next"))
+        exponent, check, chunk = (self._register(name)[index] for name in ("slot_exponent", "slot_check", "slot_next"))
         filled = bool(self._register("slot_filled")[index])
-        return Half(epoch, phase, bitmap, *combined, tuple(values), filled)
+        return Half(epoch, phase, bitmap, exponent, check, chunk, tuple(values), filled)
 
 
 def result_of(packet: Packet, half: Half, values: tuple[int, ...]) -> Packet:
