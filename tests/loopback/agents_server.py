@@ -112,8 +112,8 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
 async def serving(agents: AgentsServer, port: int = 0) -> AsyncIterator[str]:
     """Serve at 127.0.0.1 and yield HOST:PORT."""
     server = grpc.aio.server()
-    pb_grpc.add_AgentsServicer_to_server(agents, server)
-    pb_grpc.add_JobsServicer_to_server(agents, server)
+    pb_grpc.add_AgentsServicer_to_server(agents, server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_JobsServicer_to_server(agents, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:

@@ -10,11 +10,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.controller_harness import DEADLINE, wait_until
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
@@ -37,7 +40,7 @@ class ControlledSwitch(ABC):
         self.log = directory / f"{self.target}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> ControlledSwitch:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -94,9 +94,6 @@ class DeviceFabric:
             np.testing.assert_array_equal(whole, expected)
             np.testing.assert_allclose(real, floats.sum(axis=0), atol=1e-5 * world_size)
 
-    def drop_reasons(self) -> dict[str, int]:
-        return {name: counter.packets for name, counter in self.client.show_switch().drop_reasons.items()}
-
 
 def link_counters(log: Path) -> dict[str, int]:
     """Return what an agent that has ended has logged about its device."""

@@ -5,14 +5,15 @@ Arguments: address of the switch, file with the p4info, file with the device con
 
 import json
 import sys
+from typing import Any
 
 import p4runtime_sh.shell as sh
 from p4runtime_sh.p4runtime import P4RuntimeWriteException
 from p4runtime_sh.shell import CounterEntry, FwdPipeConfig, MulticastGroupEntry, P4Objects, P4Type, TableEntry
 
 
-def session(address, p4info, device_config):
-    seen = {}
+def session(address: str, p4info: str, device_config: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
     # The first connection sets the pipeline; the second one uses only what the switch returns.
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 1), config=FwdPipeConfig(p4info, device_config))
     sh.teardown()

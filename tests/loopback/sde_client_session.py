@@ -5,6 +5,8 @@ Called with the server's address; prints the results of its reads as JSON.
 
 import json
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import bfrt_grpc.client as client
 
@@ -14,10 +16,10 @@ interface = client.ClientInterface(
 info = interface.bfrt_info_get("switchml")
 interface.bind_pipeline_config("switchml")
 target = client.Target(device_id=0, pipe_id=0xFFFF)
-seen = {}
+seen: dict[str, Any] = {}
 
 
-def dictionaries(found):
+def dictionaries(found: Iterable[tuple[Any, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(data.to_dict(), key.to_dict() if key is not None else {}) for data, key in found]
 
 
@@ -48,8 +50,8 @@ workers.operations_execute(target, "SyncCounters")
 seen["usage"] = list(workers.usage_get(target))
 
 address = info.table_get("switch_address_table")
-arguments = [client.DataTuple("mac", 1), client.DataTuple("ip", 2)]
-address.default_entry_set(target, address.make_data(arguments, "SwitchMLIngress.set_switch_address"))
+place = [client.DataTuple("mac", 1), client.DataTuple("ip", 2)]
+address.default_entry_set(target, address.make_data(place, "SwitchMLIngress.set_switch_address"))
 seen["address"] = dictionaries(address.default_entry_get(target))
 
 nodes, groups = info.table_get("$pre.node"), info.table_get("$pre.mgid")

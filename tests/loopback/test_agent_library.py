@@ -61,10 +61,10 @@ def test_arguments_are_checked_before_anything_is_sent(fabric: Fabric) -> None:
         for root in (-1, 1):
             with pytest.raises(ValueError, match="the ranks are 0 to 0"):
                 comm.broadcast(x, root)
-        for root in (0.0, 0.5, False, "0", None, np.True_):
+        for wrong in (0.0, 0.5, False, "0", None, np.True_):
             with pytest.raises(TypeError, match=r"root is .*; it must be an integer"):
-                comm.broadcast(x, root)  # type: ignore[arg-type]
-        comm.broadcast(x, np.int64(0))  # type: ignore[arg-type]
+                comm.broadcast(x, wrong)  # type: ignore[arg-type]
+        comm.broadcast(x, np.int64(0))
         assert (x == 1).all()
         comm.all_reduce(x)  # none of these calls had an effect
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ async def test_a_process_that_goes_away_is_withdrawn(tmp_path: Path) -> None:
         ({"ranks": [0], "announcements": [1], "world_size": 3}, "not of rank 0 of 3"),
     ],
 )
-async def test_assignments_that_do_not_fit_those_who_wait(tmp_path: Path, changes: dict[str, object], why: str) -> None:
+async def test_assignments_that_do_not_fit_those_who_wait(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     async with running_agent(tmp_path) as agent:
         process, one = await announced(agent)
         assert one.announcement == 1
@@ -168,6 +169,6 @@ async def test_requests_that_no_job_can_have(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         for changes in ({"job": "k" * 201}, {"rank": 2}, {"timeout": 0}):
             process = await in_thread(lambda: RawProcess(agent.options.socket))
-            answer = await in_thread(lambda p=process, c=changes: p.ask(json.loads(json.dumps(message(**c))))) or {}
+            answer = await in_thread(partial(process.ask, json.loads(json.dumps(message(**changes))))) or {}
             assert answer["error"] == "BadRequest"
         assert not agent.controller.messages

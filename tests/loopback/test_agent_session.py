@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ async def test_a_job_from_assignment_to_its_end(tmp_path: Path) -> None:
             (1, 2, "job-1", 1),
         ]
         arrays = [np.full(1000, comm.rank + 1, np.int32) for comm in comms]
-        await asyncio.gather(*(in_thread(lambda c=c, x=x: c.all_reduce(x)) for c, x in zip(comms, arrays, strict=True)))
+        await asyncio.gather(*(in_thread(partial(c.all_reduce, x)) for c, x in zip(comms, arrays, strict=True)))
         assert all((x == 3).all() for x in arrays)
 
         for comm in comms:
@@ -132,7 +133,7 @@ async def test_the_same_assignment_twice_opens_nothing_twice(tmp_path: Path) -> 
         ({"switch_address": "switch.example"}, "switch.example"),
     ],
 )
-async def test_an_assignment_that_cannot_be_carried_out(tmp_path: Path, changes: dict[str, object], why: str) -> None:
+async def test_an_assignment_that_cannot_be_carried_out(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     async with running_agent(tmp_path, max_ranks=5) as agent:
         assignment = agent.assignment(**changes)
         await agent.controller.send(assignment=assignment)
@@ -317,7 +318,7 @@ async def test_ranks_that_ask_at_the_same_time_share_the_controllers_answer(tmp_
         agent.controller.may_answer_gets.clear()
         processes = [await in_thread(lambda: RawProcess(agent.options.socket)) for _ in range(4)]
         for rank, process in enumerate(processes):
-            await in_thread(lambda process=process, rank=rank: process.attach(rank=rank, world_size=5))
+            await in_thread(partial(process.attach, rank=rank, world_size=5))
         for process in processes:
             process.send({"type": "missing"})
         for _ in range(20):  # the requests are there, and the agent is in this event loop

@@ -235,7 +235,7 @@ async def test_another_user_is_refused_even_when_the_file_lets_it_in() -> None:
 
 
 async def start_server(path: Path) -> None:
-    server = SocketServer(path, None, None)  # type: ignore[arg-type] - no process connects
+    server = SocketServer(path, None, None)  # type: ignore[arg-type]  # no process connects
     server.start()
     await server.close()
 

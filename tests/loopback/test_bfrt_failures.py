@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -22,7 +22,7 @@ from tests.loopback.controlled_switches import free_port
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Let attempts follow each other quickly; none may end with a traceback."""
     monkeypatch.setattr(bfrt, "_RETRY_SECONDS", 0.05)
     yield
@@ -34,7 +34,7 @@ def is_empty(device: Device) -> bool:
     return not (device.state.nodes or device.state.groups or any(table.entries for table in tables))
 
 
-async def test_an_absent_server(caplog: pytest.LogCaptureFixture):
+async def test_an_absent_server(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     address = f"127.0.0.1:{free_port()}"
     async with running(make_driver(address)) as run:
@@ -78,7 +78,7 @@ UPDATES_OF_A_JOB = 2 + 1 + 1 + 2 + 2  # nodes, group, job, ranks, workers
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-async def test_a_server_that_dies_in_the_middle(goes_on: bool, caplog: pytest.LogCaptureFixture):
+async def test_a_server_that_dies_in_the_middle(goes_on: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Test every place of the failure: the second run leaves the complete job in the switch, or nothing of it."""
     device, job, address = make_device(), make_job(), f"127.0.0.1:{free_port()}"
     for survives in range(UPDATES_OF_A_JOB):
@@ -106,7 +106,7 @@ async def test_a_server_that_dies_in_the_middle(goes_on: bool, caplog: pytest.Lo
                 assert is_empty(device)
 
 
-async def test_a_part_that_is_refused_is_taken_back():
+async def test_a_part_that_is_refused_is_taken_back() -> None:
     """Test a full table that refuses a job's last entry: the caller removes the job, and nothing of it is left."""
     device = make_device()
     async with serving(device) as (address, _), running(make_driver(address)) as run:
@@ -119,7 +119,7 @@ async def test_a_part_that_is_refused_is_taken_back():
         assert is_empty(device)
 
 
-async def test_the_wrong_program():
+async def test_the_wrong_program() -> None:
     device = make_device(name="basic_router")
     async with serving(device) as (address, _), running(make_driver(address)) as run:
         await run.failed("switch t1 runs 'basic_router' and not 'switchml': start bf_switchd with")
@@ -176,7 +176,9 @@ def not_streamed(document: dict[str, Any]) -> None:
         (not_streamed, "2048 slots, without streamed sparse calls; this controller's has 64 values per packet"),
     ],
 )
-async def test_the_wrong_sde_or_another_version_of_the_program(change: Callable[[dict[str, Any]], None], words: str):
+async def test_the_wrong_sde_or_another_version_of_the_program(
+    change: Callable[[dict[str, Any]], None], words: str
+) -> None:
     device = make_device()
     document = json.loads(device.program.bfrt)
     change(document)
@@ -189,7 +191,7 @@ async def test_the_wrong_sde_or_another_version_of_the_program(change: Callable[
         assert is_empty(device)
 
 
-async def test_a_field_that_is_too_narrow():
+async def test_a_field_that_is_too_narrow() -> None:
     device = make_device()
     document = json.loads(device.program.bfrt)
     for table in document["tables"]:
@@ -222,31 +224,37 @@ class Hostile(Servicer):
             yield response
 
 
-def empty(message: Any) -> None:
+def empty(message: Any) -> Any:
     message.Clear()
+    return message
+
+
+def put(message: Any, field: str, value: object) -> Any:
+    setattr(message, field, value)
+    return message
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (empty, "id 0 is not in bfrt.json"),
-        (lambda e: setattr(e.table_entry, "table_id", 4711), "id 4711 is not in bfrt.json"),
+        (lambda e: put(e.table_entry, "table_id", 4711), "id 4711 is not in bfrt.json"),
         (lambda e: empty(e.table_entry.key), "came without"),
-        (lambda e: [setattr(f, "field_id", 99) for f in e.table_entry.key.fields], "key field 99 of table"),
+        (lambda e: [put(f, "field_id", 99) for f in e.table_entry.key.fields], "key field 99 of table"),
         (
-            lambda e: [setattr(f.exact, "value", b"\0" * 99) for f in e.table_entry.key.fields],
+            lambda e: [put(f.exact, "value", b"\0" * 99) for f in e.table_entry.key.fields],
             "99 bytes|is not matched",
         ),
-        (lambda e: [setattr(f.exact, "value", b"") for f in e.table_entry.key.fields], "0 bytes|is not matched"),
-        (lambda e: setattr(e.table_entry.data, "action_id", 7), "action 7 of table"),
-        (lambda e: [setattr(f, "field_id", 9999) for f in e.table_entry.data.fields], "data field 9999 of table"),
-        (lambda e: [setattr(f, "str_val", "x" * 9) for f in e.table_entry.data.fields], "came as str_val"),
+        (lambda e: [put(f.exact, "value", b"") for f in e.table_entry.key.fields], "0 bytes|is not matched"),
+        (lambda e: put(e.table_entry.data, "action_id", 7), "action 7 of table"),
+        (lambda e: [put(f, "field_id", 9999) for f in e.table_entry.data.fields], "data field 9999 of table"),
+        (lambda e: [put(f, "str_val", "x" * 9) for f in e.table_entry.data.fields], "came as str_val"),
         (lambda e: [empty(f.int_arr_val) for f in e.table_entry.data.fields], "came with nodes|came as int_arr_val"),
         (lambda e: [f.int_arr_val.val.extend([5, 6]) for f in e.table_entry.data.fields], "came with nodes|came as"),
         (lambda e: empty(e.table_entry.data), "without its replication id|without its index|came without"),
     ],
 )
-async def test_entries_that_make_no_sense(change: Callable[[pb.Entity], Any], words: str):
+async def test_entries_that_make_no_sense(change: Callable[[pb.Entity], Any], words: str) -> None:
     device = make_device()
     async with (
         serving(device, make=lambda device: Hostile(device, change)) as (address, servicer),
@@ -269,7 +277,7 @@ async def test_entries_that_make_no_sense(change: Callable[[pb.Entity], Any], wo
     "text",
     [b"", b"[]", b"{}", b"\xff", b'{"tables": 3}', b'{"tables": [3]}', b'{"tables": [{"name": "x"}]}', b"[" * 10**5],
 )
-async def test_a_damaged_bfrt_json(text: bytes):
+async def test_a_damaged_bfrt_json(text: bytes) -> None:
     device = make_device()
     device.program = dataclasses.replace(device.program, bfrt=text)
     async with serving(device) as (address, _), running(make_driver(address)) as run:
@@ -298,7 +306,7 @@ class Strange(Servicer):
             yield self.answer
 
 
-async def test_a_server_that_does_not_subscribe_us(monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_does_not_subscribe_us(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bfrt_session, "_CALL_SECONDS", 0.3)
     refused = pb.StreamMessageResponse(subscribe=pb.Subscribe(status=pb.RpcStatus(code=13, message="no more clients")))
     for make, answer, words in (
@@ -312,7 +320,7 @@ async def test_a_server_that_does_not_subscribe_us(monkeypatch: pytest.MonkeyPat
             await run.failed(words)
 
 
-async def test_a_call_without_an_answer(monkeypatch: pytest.MonkeyPatch):
+async def test_a_call_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bfrt_session, "_CALL_SECONDS", 1.0)
 
     class Slow(Servicer):
@@ -331,7 +339,7 @@ async def test_a_call_without_an_answer(monkeypatch: pytest.MonkeyPatch):
             await run.driver.install_job(make_job())
 
 
-async def test_errors_without_details():
+async def test_errors_without_details() -> None:
     class Wordless(Servicer):
         on = False
 

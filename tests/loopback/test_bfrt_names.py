@@ -77,12 +77,12 @@ def rows(used: set[tuple[str, str, str]], device: Device) -> list[str]:
     return lines
 
 
-async def test_each_is_in_bfrt_json(used: set[tuple[str, str, str]]):
+async def test_each_is_in_bfrt_json(used: set[tuple[str, str, str]]) -> None:
     assert used - known(make_device()) == set()
     assert {table for table, _, _ in used} >= {"$pre.node", "$pre.mgid", "$PORT", "$PORT_STR_INFO"}
 
 
-async def test_the_list_in_the_documentation(used: set[tuple[str, str, str]]):
+async def test_the_list_in_the_documentation(used: set[tuple[str, str, str]]) -> None:
     text = DOCUMENT.read_text()
     expected = "\n".join(rows(used, make_device()))
     assert expected in text, f"put this list into {DOCUMENT.name}:\n{expected}"

@@ -36,7 +36,7 @@ def switch(tmp_path: Path) -> Iterator[TofinoSwitch]:
         yield process
 
 
-def test_the_sde_client(switch: TofinoSwitch):
+def test_the_sde_client(switch: TofinoSwitch) -> None:
     environment = {**os.environ, "PYTHONPATH": client_path()}
     command = [sys.executable, str(SESSION), switch.address]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
@@ -64,7 +64,7 @@ def test_the_sde_client(switch: TofinoSwitch):
     assert seen["loaded"]
 
 
-def test_our_messages_are_those_of_the_sde():
+def test_our_messages_are_those_of_the_sde() -> None:
     """Compare the numbers and types of all messages and fields with the SDE's bfruntime.proto, if it is found."""
     install = os.environ.get("SDE_INSTALL", "")
     found = [path for place in (install, os.environ.get("SDE", "")) if place for path in _find(Path(place))]

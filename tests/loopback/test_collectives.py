@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ VALUES = 64  # per packet, and so per quantization block
 WORLD_SIZES = (1, 2, 3, 8)
 
 Floats = npt.NDArray[np.float32]
+Number = TypeVar("Number", bound=np.generic)
 
 
 def int32s(rank: int, size: int) -> npt.NDArray[np.int32]:
@@ -41,7 +43,7 @@ def mixed(rank: int, size: int) -> Floats:
     """Return numbers of all magnitudes, including denormal numbers and zeros."""
     generator = np.random.default_rng((rank, size))
     magnitudes = np.ldexp(generator.random(size), generator.integers(-148, 120, size))
-    return (magnitudes * generator.choice([-1, 0, 1], size)).astype(np.float32)
+    return np.asarray(magnitudes * generator.choice([-1, 0, 1], size), np.float32)
 
 
 def error_bound(contributions: list[Floats], result: Floats) -> npt.NDArray[np.float64]:
@@ -71,8 +73,8 @@ def assert_all_equal(results: list[npt.NDArray[np.generic]]) -> None:
 
 
 def reduced(
-    comm: switchml.Communicator, arrays: list[npt.NDArray[np.generic]], op: str = "sum"
-) -> list[npt.NDArray[np.generic]]:
+    comm: switchml.Communicator, arrays: list[npt.NDArray[Number]], op: str = "sum"
+) -> list[npt.NDArray[Number]]:
     for array in arrays:
         comm.all_reduce(array, op)
     return arrays
@@ -101,7 +103,7 @@ def test_float32_sums_keep_the_bound(fabric: Fabric, world_size: int, make: Call
 
 
 @pytest.mark.parametrize("make", [int32s, normal, mixed])
-def test_a_million_values_by_eight_ranks(fabric: Fabric, make: Callable[[int, int], npt.NDArray[np.generic]]) -> None:
+def test_a_million_values_by_eight_ranks(fabric: Fabric, make: Callable[[int, int], npt.NDArray[Any]]) -> None:
     fabric.add_job(1, 8)
     results = [result[0] for result in fabric.run_ranks(8, lambda comm: reduced(comm, [make(comm.rank, 1_000_000)]))]
     assert_all_equal(results)
@@ -220,7 +222,7 @@ def test_faults_change_nothing(tmp_path: Path, transport: str) -> None:
         fabric.switch.set_faults(fabric.port, 0.01, 0.01, 0.01, 7)
         fabric.add_job(1, 4)
 
-        def run(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:
+        def run(comm: switchml.Communicator) -> list[npt.NDArray[Any]]:
             return reduced(comm, [make(comm.rank, n) for n in sizes for make in (int32s, mixed)])
 
         results = fabric.run_ranks(4, run)
@@ -247,7 +249,7 @@ def test_heavy_loss_does_not_stall(tmp_path: Path, transport: str) -> None:
         fabric.switch.set_faults(fabric.port, 0.05, 0, 0, 3)
         fabric.add_job(1, 2, slots=512)
 
-        def run(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:
+        def run(comm: switchml.Communicator) -> list[npt.NDArray[Any]]:
             return [reduced(comm, [int32s(comm.rank, size)])[0] for size in (64, 1000, 100_000) * 4]
 
         results = fabric.run_ranks(2, run, deadline=40)
@@ -444,7 +446,12 @@ def test_a_failure_is_told_to_a_process_that_makes_no_calls(fabric: Fabric) -> N
     idle, lost = fabric.connect(0), fabric.connect(1)
     told: list[switchml.SwitchMLError] = []
     came = threading.Event()
-    idle.on_failure(lambda error: (told.append(error), came.set()))
+
+    def tell(error: switchml.SwitchMLError) -> None:
+        told.append(error)
+        came.set()
+
+    idle.on_failure(tell)
     assert idle.failure is None
     lost.end("it is tired")
     assert came.wait(30)

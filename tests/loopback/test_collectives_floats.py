@@ -89,7 +89,7 @@ def test_ieee_values(fabric: Fabric) -> None:
     fabric.add_job(1, 3)
 
     def run(comm: switchml.Communicator) -> Array:
-        array = contributions[comm.rank].copy()
+        array: Array = contributions[comm.rank].copy()
         comm.all_reduce(array, wire=switchml.Floats())
         return array
 

@@ -45,7 +45,7 @@ class Half:
 
     def spacing(self, values: Doubles) -> Doubles:
         """Return the unit in the last place."""
-        return np.ldexp(1.0, np.maximum(np.frexp(values)[1] - self.digits, self.lowest))
+        return np.asarray(np.ldexp(1.0, np.maximum(np.frexp(values)[1] - self.digits, self.lowest)))
 
     def all_reduce(self, comm: switchml.Communicator, bits: Bits, op: str = "sum") -> Bits:
         """Reduce arrays in place."""

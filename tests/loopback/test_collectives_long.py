@@ -92,7 +92,7 @@ def test_any_values_are_summed_modulo_2_to_the_64(fabric: Fabric) -> None:
         contributions = [np.array([row[rank] >> shifts[rank] for row in values], np.int64) for rank in range(3)]
 
         def run(comm: switchml.Communicator) -> Longs:
-            array = contributions[comm.rank].copy()
+            array: Longs = contributions[comm.rank].copy()
             comm.all_reduce(array)
             return array
 

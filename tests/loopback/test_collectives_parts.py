@@ -166,7 +166,7 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_sent(fabric: Fabri
             (ValueError, "not the part of rank", lambda: comm.reduce_scatter(ten, ten[1:6])),
             (ValueError, "not the part of rank", lambda: comm.reduce_scatter(ten, part(ten, 1 - comm.rank, 2))),
             (ValueError, "op is", lambda: comm.reduce_scatter(ten, five, "max")),
-            (TypeError, "write wire=Blocks", lambda: comm.reduce_scatter(ten, five, wire_bits=7)),
+            (TypeError, "write wire=Blocks", lambda: comm.reduce_scatter(ten, five, wire_bits=7)),  # type: ignore[call-overload]
             (
                 ValueError,
                 "beyond the bound",
@@ -207,7 +207,10 @@ def test_inputs_may_be_shared_by_calls_in_flight_but_not_written(fabric: Fabric)
             assert looked.wait(DEADLINE)
         works = [comm.reduce_scatter(given, result, async_op=True) for result in results]
         if comm.rank == 0:  # the other rank has not called, so both calls are in flight
-            for call in (lambda: comm.all_reduce(given[:1]), lambda: comm.reduce_scatter(given, results[0])):
+            calls: list[Callable[[], object]] = [
+                *(lambda: comm.all_reduce(given[:1]), lambda: comm.reduce_scatter(given, results[0]))
+            ]
+            for call in calls:
                 with pytest.raises(ValueError, match="has not ended"):
                     call()
             looked.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import pytest
 import switchml
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, Verdict
 from tests.support.collective_harness import DEADLINE, Fabric, running_fabric
+
+if TYPE_CHECKING:
+    from switchml.host_agent._engine import RankStatus
 
 VALUES = 64  # per packet, and so per block
 BLOCKS = 1000
@@ -139,7 +143,7 @@ def test_packets_are_counted_exactly(fabric: Fabric, transport: str, overlap: st
     world_size, density = 3, 0.1
     all_done = threading.Barrier(world_size)
 
-    def run(comm: switchml.Communicator) -> tuple[dict[str, int], int]:
+    def run(comm: switchml.Communicator) -> tuple[RankStatus, int]:
         comm.all_reduce(sparse_floats(comm.rank, blocks_of(comm.rank, world_size, density, overlap)), skip_zeros=True)
         all_done.wait(DEADLINE)
         handle = fabric.call(lambda: fabric.agent.jobs[1].ranks[comm.rank].handle)

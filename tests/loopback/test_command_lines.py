@@ -80,7 +80,7 @@ def words_with(option: click.Option, command: click.Command) -> str:
     if option.is_flag:
         return name
     if isinstance(kind, click.Choice):
-        texts = kind.choices
+        texts = [*kind.choices]
     elif isinstance(kind, click.Path):
         texts = ["empty" if kind.file_okay else "directory"]
     else:
@@ -158,7 +158,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "topology show --json",
         "bench kernels --sizes 8KiB --seconds 0.001 --json allreduce.json",
     ):
-        command = [Path(sys.executable).with_name("switchml-ctl"), *line.split()]
+        command = [str(Path(sys.executable).with_name("switchml-ctl")), *line.split()]
         done = subprocess.run(command, cwd=place, capture_output=True, timeout=SECONDS, check=True)
         (place / "my-topology.yaml").write_bytes(done.stdout) if "topology" in line else None
     (place / "latency.json").write_bytes((place / "allreduce.json").read_bytes())

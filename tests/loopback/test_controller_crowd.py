@@ -58,7 +58,7 @@ def test_others_get_through_a_crowd_of_idle_connections(fabric: SecuredFabric, s
 def test_calls_of_one_caller_are_limited(fabric: SecuredFabric) -> None:
     channel = Security.of(fabric.certificates / "viewer").channel(fabric.address, CONTROLLER_NAME)
     with channel:
-        stub = events_grpc.EventsStub(channel)
+        stub = events_grpc.EventsStub(channel)  # type: ignore[no-untyped-call]
         streams = [stub.Read(events_pb.ReadEventsRequest(follow=True)) for _ in range(CALLS_OF_A_CALLER + 8)]
         refused: list[grpc.RpcError] = []
         for stream in streams:

@@ -49,7 +49,7 @@ def _pids(ready_file: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals):
+def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals) -> None:
     ready_file = tmp_path / "ready.json"
     ready_file.write_text('{"address": "of an earlier one"}')
     arguments = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "s.sqlite"), "--ready-file", str(ready_file)]
@@ -72,7 +72,7 @@ def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_busy_port(tmp_path: Path):
+def test_a_busy_port(tmp_path: Path) -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
@@ -81,7 +81,7 @@ def test_a_busy_port(tmp_path: Path):
     assert f"cannot listen on {listen}" in line
 
 
-def test_the_port_of_another_controller(tmp_path: Path):
+def test_the_port_of_another_controller(tmp_path: Path) -> None:
     first = ControllerProcess(tmp_path, "")
     try:
         first.start()
@@ -93,7 +93,7 @@ def test_the_port_of_another_controller(tmp_path: Path):
         first.stop()
 
 
-def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
+def test_a_unix_socket_instead_of_a_port(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))
@@ -114,7 +114,7 @@ def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
     assert f"cannot listen on {nowhere}" in refused("--listen", nowhere, "--store", str(tmp_path / "s.sqlite"))
 
 
-def test_a_stream_notices_that_the_controller_has_stopped(tmp_path: Path):
+def test_a_stream_notices_that_the_controller_has_stopped(tmp_path: Path) -> None:
     process = ControllerProcess(tmp_path, "")
     seen: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -143,7 +143,7 @@ def test_a_stream_notices_that_the_controller_has_stopped(tmp_path: Path):
         process.stop()
 
 
-def test_a_bad_configuration(tmp_path: Path):
+def test_a_bad_configuration(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text("[[switches]]\nname = 3")
     assert f"configuration {config}: [[switches]]: name is 3" in refused("--config", str(config))
@@ -151,7 +151,7 @@ def test_a_bad_configuration(tmp_path: Path):
     assert "'nowhere' is not HOST:PORT" in refused("--listen", "nowhere")
 
 
-def test_an_unreadable_store(tmp_path: Path):
+def test_an_unreadable_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.write_text("no database " * 1000)
     assert "not a database" in refused("--listen", "127.0.0.1:0", "--store", str(store))
@@ -159,19 +159,19 @@ def test_an_unreadable_store(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission(tmp_path: Path):
+def test_no_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "Permission denied" in refused("--listen", "127.0.0.1:0", "--store", str(tmp_path / "s.sqlite"))
 
 
-def test_a_ready_file_that_cannot_be_written(tmp_path: Path):
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
     line = refused(
         *("--listen", "127.0.0.1:0", "--store", str(tmp_path / "s"), "--ready-file", str(tmp_path / "no" / "file"))
     )
     assert "ready file" in line
 
 
-def test_options_help_and_version():
+def test_options_help_and_version() -> None:
     assert run("--nonsense").returncode == 2
     done = run("--help")
     assert done.returncode == 0
@@ -179,7 +179,7 @@ def test_options_help_and_version():
     assert "0.1.0" in run("--version").stdout
 
 
-def test_nobody_answers():
+def test_nobody_answers() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"

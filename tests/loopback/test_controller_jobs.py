@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -37,6 +38,9 @@ VALUES = 64
 def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
     with running_switch(tmp_path_factory.mktemp("switch"), "--udp-port", "1=127.0.0.1:0") as process:
         yield process
+
+
+Running = tuple[ControllerProcess, ControllerClient]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,7 @@ def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Jo
     return last
 
 
-def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running):
+def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running: Running) -> None:
     job = client.start_job(pb.StartJobRequest(workers=4, name="train"))
     assert (job.state, job.name, job.workers, job.switches[0].slots, job.values_per_packet) == (
         pb.JOB_STATE_READY,
@@ -122,7 +126,7 @@ def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent,
     ]
 
 
-def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProcess):
+def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProcess) -> None:
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -180,14 +184,16 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
         ({"workers": 1, "slots": 2048}, errors.NoRoom, "2048 slots asked, 1024 of 1024 free"),
     ],
 )
-def test_refusals(client: ControllerClient, agent: ScriptedAgent, arguments, error, words: str):
+def test_refusals(
+    client: ControllerClient, agent: ScriptedAgent, arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         client.start_job(pb.StartJobRequest(**arguments))
     assert not client.list_jobs()
     assert not agent.messages("assignment")
 
 
-def test_refusals_have_figures_on_the_other_side(client: ControllerClient, agent: ScriptedAgent):
+def test_refusals_have_figures_on_the_other_side(client: ControllerClient, agent: ScriptedAgent) -> None:
     client.start_job(pb.StartJobRequest(workers=1, slots=512))
     client.start_job(pb.StartJobRequest(workers=1, slots=256))
     with pytest.raises(errors.NoRoom) as caught:
@@ -196,12 +202,12 @@ def test_refusals_have_figures_on_the_other_side(client: ControllerClient, agent
     assert (figures["slots_asked"], figures["slots_free"], figures["largest_free_range"]) == ("512", "256", "256")
 
 
-def test_without_an_agent(client: ControllerClient):
+def test_without_an_agent(client: ControllerClient) -> None:
     with pytest.raises(errors.NoAgent, match="the 0 live agents"):
         client.start_job(pb.StartJobRequest(workers=1))
 
 
-def test_a_name_is_used_once_at_a_time(client: ControllerClient, agent: ScriptedAgent):
+def test_a_name_is_used_once_at_a_time(client: ControllerClient, agent: ScriptedAgent) -> None:
     first = client.start_job(pb.StartJobRequest(workers=1, name="same"))
     with pytest.raises(errors.JobExists, match="'same'"):
         client.start_job(pb.StartJobRequest(workers=1, name="same"))
@@ -212,7 +218,7 @@ def test_a_name_is_used_once_at_a_time(client: ControllerClient, agent: Scripted
     assert client.get_job("same").key == second.key
 
 
-def test_unknown_jobs(client: ControllerClient):
+def test_unknown_jobs(client: ControllerClient) -> None:
     for ask in (client.get_job, client.stop_job, lambda job: list(client.watch_job(job))):
         with pytest.raises(errors.JobNotFound, match="id 999"):
             ask(999)
@@ -222,7 +228,7 @@ def test_unknown_jobs(client: ControllerClient):
             ask(-1)
 
 
-def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
+def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, "b"), ScriptedAgent(client.address, "a", max_ranks=3):
         job = client.start_job(pb.StartJobRequest(workers=8))
         assert [rank.agent for rank in job.ranks] == ["a"] * 3 + ["b"] * 5
@@ -244,7 +250,7 @@ def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exc
     assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_FAILED
 
 
-def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
+def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient) -> None:
     """Test this also if another agent then gets other ranks than it has already opened."""
     with (
         ScriptedAgent(client.address, "a", refuses=True),
@@ -263,7 +269,7 @@ def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
             client.start_job(pb.StartJobRequest(workers=5))  # b has no room for the ranks that a and c refuse
 
 
-def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: ControllerClient):
+def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: ControllerClient) -> None:
     with (
         ScriptedAgent(client.address, "a") as first,
         ScriptedAgent(client.address, "b", quiesces=True),
@@ -279,7 +285,7 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: Contro
             client.stop_job(job.id)
 
 
-def test_a_rank_that_begins_again_goes_past_an_agent_that_does_not_answer(client: ControllerClient):
+def test_a_rank_that_begins_again_goes_past_an_agent_that_does_not_answer(client: ControllerClient) -> None:
     with (
         ScriptedAgent(client.address, "a") as first,
         ScriptedAgent(client.address, "b", quiesces=True),
@@ -300,7 +306,7 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_does_not_answer(client
             client.stop_job(job.id)
 
 
-def test_an_agent_that_refuses(client: ControllerClient):
+def test_an_agent_that_refuses(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, refuses=True) as agent:
         failed_start(client, agent, errors.AgentFailed, "agent a1 refused its ranks: no sockets left")
 
@@ -316,7 +322,9 @@ def test_an_agent_that_refuses(client: ControllerClient):
         ([(0, "127.0.0.1", 5), (1, "127.0.0.1", 70000)], "127.0.0.1:70000"),
     ],
 )
-def test_an_agent_with_wrong_endpoints(client: ControllerClient, endpoints, words: str):
+def test_an_agent_with_wrong_endpoints(
+    client: ControllerClient, endpoints: list[tuple[int, str, int]], words: str
+) -> None:
     def answer(assignment: pb.Assignment) -> pb.AgentMessage:
         made = [pb.Endpoint(rank=r, address=a, udp_port=p) for r, a, p in endpoints]
         ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch, endpoints=made)
@@ -326,21 +334,26 @@ def test_an_agent_with_wrong_endpoints(client: ControllerClient, endpoints, word
         failed_start(client, agent, errors.AgentFailed, words)
 
 
-def test_an_agent_that_says_nothing(client: ControllerClient, limit: Callable[[float], float]):
+def test_an_agent_that_says_nothing(client: ControllerClient, limit: Callable[[float], float]) -> None:
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         began = time.monotonic()
         failed_start(client, agent, errors.AgentTimeout, "agent a1 opened no sockets for job bad within 10 s")
         assert 9 < time.monotonic() - began < limit(13)
 
 
-def test_an_agent_that_dies_during_a_start(client: ControllerClient):
+def test_an_agent_that_dies_during_a_start(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
-        threading.Thread(target=lambda: (agent.wait_for("assignment"), agent.disconnect())).start()
+
+        def die() -> None:
+            agent.wait_for("assignment")
+            agent.disconnect()
+
+        threading.Thread(target=die).start()
         with pytest.raises(errors.AgentFailed, match="agent a1 on here was lost"):
             client.start_job(pb.StartJobRequest(workers=2))
 
 
-def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
+def test_a_rank_that_is_lost_during_a_start(client: ControllerClient) -> None:
     """Lose a rank like a process that waited for the others and was killed when all had attached."""
     lost = threading.Event()
 
@@ -367,7 +380,7 @@ def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
 
 def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
     client: ControllerClient, agent: ScriptedAgent, switch: SwitchProcess
-):
+) -> None:
     before = client.start_job(pb.StartJobRequest(workers=8, name="before", slots=1024))
     with ThreadPoolExecutor(2) as pool:
         with stopped(switch.process):
@@ -380,7 +393,7 @@ def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
         assert starting.result().state == pb.JOB_STATE_READY
 
 
-def test_a_start_that_is_stopped(client: ControllerClient):
+def test_a_start_that_is_stopped(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.stop_job("slow"))).start()
         with pytest.raises(errors.JobEnded, match="job slow was STOPPED before it was ready"):
@@ -388,7 +401,7 @@ def test_a_start_that_is_stopped(client: ControllerClient):
         assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_STOPPED
 
 
-def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
+def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.report_exit("slow", 0, 0))).start()
         with pytest.raises(errors.JobEnded, match="job slow was COMPLETED before it was ready"):
@@ -396,7 +409,7 @@ def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
         assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_COMPLETED
 
 
-def test_a_start_whose_client_gives_up(client: ControllerClient):
+def test_a_start_whose_client_gives_up(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, answer=lambda _: None):
         with pytest.raises(errors.DeadlineExceeded):
             client.start_job(pb.StartJobRequest(workers=1, name="left"), timeout=0.5)
@@ -404,7 +417,7 @@ def test_a_start_whose_client_gives_up(client: ControllerClient):
         assert "cancelled by the client" in client.get_job("left").failure
 
 
-def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
+def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]) -> None:
     with ScriptedAgent(client.address, "a2") as other:
         job = client.start_job(pb.StartJobRequest(workers=4))
         attach_all(agent, job)
@@ -424,7 +437,7 @@ def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent, limi
         assert job.ranks[3].exit_code == 137
 
 
-def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
+def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]) -> None:
     with ScriptedAgent(client.address, "a2") as other:
         job = client.start_job(pb.StartJobRequest(workers=4))
         other.disconnect()
@@ -435,7 +448,9 @@ def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent, limi
         assert "no heartbeat" not in failure
 
 
-def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
+def test_an_agent_that_falls_silent(
+    client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]
+) -> None:
     with ScriptedAgent(client.address, "a2", heartbeats=False) as other:
         job = client.start_job(pb.StartJobRequest(workers=2))
         revocation = agent.wait_for("revocation", seconds=limit(6))
@@ -444,7 +459,7 @@ def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAge
         assert other.ended.wait(DEADLINE)
 
 
-def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
+def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent) -> None:
     job = client.start_job(pb.StartJobRequest(workers=4))
     attach_all(agent, job)
     wait_until(lambda: client.get_job(job.id).ranks[3].state == pb.RANK_STATE_ATTACHED, "rank 3 attached")
@@ -459,7 +474,7 @@ def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
         client.report_exit(job.id, 4, 0)
 
 
-def test_processes_that_never_attach(client: ControllerClient, agent: ScriptedAgent):
+def test_processes_that_never_attach(client: ControllerClient, agent: ScriptedAgent) -> None:
     job = client.start_job(pb.StartJobRequest(workers=2))
     assert client.report_exit(job.id, 0, 0).state == pb.JOB_STATE_READY
     assert client.report_exit(job.id, 1, 0).state == pb.JOB_STATE_COMPLETED
@@ -471,8 +486,8 @@ def check_failed(agent: ScriptedAgent, job: pb.Job, rank: int, elements: int) ->
 
 
 def test_ranks_that_call_differently(
-    client: ControllerClient, agent: ScriptedAgent, running, limit: Callable[[float], float]
-):
+    client: ControllerClient, agent: ScriptedAgent, running: Running, limit: Callable[[float], float]
+) -> None:
     job = client.start_job(pb.StartJobRequest(workers=3))
     attach_all(agent, job)
     for rank, elements in enumerate((100, 200, 100)):
@@ -487,7 +502,7 @@ def test_ranks_that_call_differently(
     assert all(f"check failed on rank {rank} at chunk 3" in log for rank in range(3))
 
 
-def test_long_words_of_an_agent(client: ControllerClient, agent: ScriptedAgent):
+def test_long_words_of_an_agent(client: ControllerClient, agent: ScriptedAgent) -> None:
     job = client.start_job(pb.StartJobRequest(workers=2))
     attach_all(agent, job)
     for rank in range(2):
@@ -511,7 +526,7 @@ def test_long_words_of_an_agent(client: ControllerClient, agent: ScriptedAgent):
 )
 def test_messages_that_no_agent_needs_to_send(
     client: ControllerClient, agent: ScriptedAgent, message: pb.AgentMessage, why: str
-):
+) -> None:
     agent.send(message)
     agent.ended.wait(DEADLINE)
     assert agent.error is not None
@@ -521,7 +536,7 @@ def test_messages_that_no_agent_needs_to_send(
     assert lost.detail.startswith("it sent a message that is too large: ")
 
 
-def test_long_names_are_not_repeated_in_errors(client: ControllerClient):
+def test_long_names_are_not_repeated_in_errors(client: ControllerClient) -> None:
     found = "JobReference.name has 60,000 characters, and may have 64: 'xxx"
     with pytest.raises(errors.InvalidRequest, match=found) as caught:
         client.get_job("x" * 60_000)
@@ -530,7 +545,9 @@ def test_long_names_are_not_repeated_in_errors(client: ControllerClient):
         client.start_job(pb.StartJobRequest(workers=1, name="x" * 4_000_000))
 
 
-def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
+def test_bits_that_were_changed(
+    client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]
+) -> None:
     job = client.start_job(pb.StartJobRequest(workers=3))
     attach_all(agent, job)
     began = time.monotonic()
@@ -543,7 +560,7 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent, 
     assert "on ranks 0, 2 in call 9, all_reduce of 100 float32, at chunk 3 in slot" in revocation.message
 
 
-def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: ScriptedAgent):
+def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: ScriptedAgent) -> None:
     first, second = client.start_job(pb.StartJobRequest(workers=1)), client.start_job(pb.StartJobRequest(workers=1))
     with pytest.raises(errors.InvalidRequest, match="and more than a number"):
         client.start_job(pb.StartJobRequest(workers=1, name=str(second.id)))
@@ -554,7 +571,7 @@ def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: Scri
     assert client.stop_job(str(first.id)).key == first.key
 
 
-def test_watching(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]):
+def test_watching(client: ControllerClient, agent: ScriptedAgent, limit: Callable[[float], float]) -> None:
     job = client.start_job(pb.StartJobRequest(workers=1))
     agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=0))
     seen: list[tuple[float, pb.Job]] = []
@@ -572,7 +589,7 @@ def test_watching(client: ControllerClient, agent: ScriptedAgent, limit: Callabl
     assert [j.state for _, j in seen][-2:] == [pb.JOB_STATE_RUNNING, pb.JOB_STATE_STOPPED]
 
 
-def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: ScriptedAgent):
+def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: ScriptedAgent) -> None:
     job = client.start_job(pb.StartJobRequest(workers=1))
     for position in (2**63 - 1, 2**63, 2**64 - 1):
         agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=position))
@@ -581,7 +598,7 @@ def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: Script
     assert client.get_job(job.id).ranks[0].position == 2**63 - 1
 
 
-def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agent: ScriptedAgent):
+def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agent: ScriptedAgent) -> None:
     with ScriptedAgent(client.address, "stranger") as stranger:
         job = client.start_job(pb.StartJobRequest(workers=1, name="mine"))
         assert job.ranks[0].agent == "a1"
@@ -596,7 +613,7 @@ def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agen
         assert agent.error is None
 
 
-def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgent):
+def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgent) -> None:
     agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=1000, epoch=77)))
     revocation = agent.wait_for("revocation")
     assert (revocation.job, revocation.epoch, revocation.reason) == (1000, 77, pb.REVOCATION_REASON_JOB_FAILED)
@@ -622,14 +639,14 @@ def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgen
         ({"name": "a\n" * 1000}, "Register.name has 2,000 characters, and may have 64"),
     ],
 )
-def test_agents_that_are_refused(client: ControllerClient, values, words: str):
+def test_agents_that_are_refused(client: ControllerClient, values: dict[str, Any], words: str) -> None:
     with ScriptedAgent(client.address, **values) as agent:
         assert agent.ended.wait(DEADLINE)
         assert agent.error is not None
         assert words in agent.error.details()
 
 
-def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[ControllerProcess, ControllerClient]):
+def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[ControllerProcess, ControllerClient]) -> None:
     """Check the text in errors, in the failure of jobs, in events and in the log."""
     process, client = running
     evil = "no\x1b]0;title\x07\n2026-11-22 ERROR controller: forged\u202e"
@@ -663,7 +680,7 @@ def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[Controlle
     assert not [line for line in process.log.read_text().splitlines() if line.startswith("2026-11-22 ERROR")]
 
 
-def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
+def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent) -> None:
     with ScriptedAgent(client.address, instance="another") as second:
         assert second.ended.wait(DEADLINE)
         raised = from_rpc_error(second.error, client.address)
@@ -674,13 +691,14 @@ def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
         assert second.wait_for("welcome")
 
 
-def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent):
-    stream = pb_grpc.AgentsStub(agent._channel).Session(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())]))
+def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent) -> None:
+    stub = pb_grpc.AgentsStub(agent._channel)  # type: ignore[no-untyped-call]
+    stream = stub.Session(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())]))
     with pytest.raises(Exception, match="begins with Register, not with heartbeat"):
         list(stream)
 
 
-def test_info(client: ControllerClient, running: tuple[ControllerProcess, ControllerClient]):
+def test_info(client: ControllerClient, running: tuple[ControllerProcess, ControllerClient]) -> None:
     info = client.info()
     assert (info.version, info.protocol_version) == ("0.1.0", 1)
     assert Path(info.store_path) == running[0].directory / "store.sqlite"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,11 @@ def no_losses_before(client: ControllerClient) -> None:
     assert losses(client) == {}
 
 
-def losses(client: ControllerClient) -> dict[int, tuple[float, float]]:
+def losses(client: ControllerClient) -> dict[int, Any]:
     return {loss.port: (loss.ingress, loss.egress) for loss in client.show_switch().losses}
 
 
-def test_each_direction_of_each_port_is_set_on_its_own(client: ControllerClient):
+def test_each_direction_of_each_port_is_set_on_its_own(client: ControllerClient) -> None:
     client.set_loss("s1", [1, 2], ingress=0.25)
     assert losses(client) == {1: (pytest.approx(0.25), 0), 2: (pytest.approx(0.25), 0)}
     client.set_loss("s1", [2], egress=1)
@@ -45,7 +46,7 @@ def test_each_direction_of_each_port_is_set_on_its_own(client: ControllerClient)
     assert losses(client) == {1: (pytest.approx(0.25), 0)}
 
 
-def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: ControllerClient):
+def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: ControllerClient) -> None:
     with pytest.raises(errors.InvalidRequest, match="no agent is attached to switch s1"):
         client.set_loss(ingress=0.5)
     client.set_loss(ports=[2], egress=0.5)
@@ -67,17 +68,17 @@ def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: Contr
         ({"ingress": 0.5, "ports": [-1]}, "1 to 511"),
     ],
 )
-def test_what_cannot_be_set_is_said(arguments: dict[str, object], words: str, client: ControllerClient):
+def test_what_cannot_be_set_is_said(arguments: dict[str, Any], words: str, client: ControllerClient) -> None:
     with pytest.raises(errors.InvalidRequest, match=words):
         client.set_loss(**arguments)
 
 
-def test_another_switch_is_not_known(client: ControllerClient):
+def test_another_switch_is_not_known(client: ControllerClient) -> None:
     with pytest.raises(errors.SwitchNotFound, match="'s2'"):
         client.set_loss("s2", [1], ingress=0.5)
 
 
-def test_losses_neither_count_as_tables_of_jobs_nor_go_with_them(client: ControllerClient):
+def test_losses_neither_count_as_tables_of_jobs_nor_go_with_them(client: ControllerClient) -> None:
     client.set_loss(ports=[1], ingress=0.5)
     with ScriptedAgent(client.address):
         job = client.start_job(pb.StartJobRequest(workers=2))

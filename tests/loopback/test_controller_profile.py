@@ -112,7 +112,12 @@ def test_an_agent_that_is_lost_meanwhile_is_not_waited_for(
 ) -> None:
     with ScriptedAgent(client.address) as agent:
         client.start_job(pb.StartJobRequest(workers=2, name="p"))
-        threading.Thread(target=lambda: (agent.wait_for("profile_order"), agent.disconnect()), daemon=True).start()
+
+        def leave() -> None:
+            agent.wait_for("profile_order")
+            agent.disconnect()
+
+        threading.Thread(target=leave, daemon=True).start()
         began = time.monotonic()
         found = client.profile_job("p")
         assert time.monotonic() - began < limit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ class Agent(ScriptedAgent):
 
     def refusals(self, count: int = 1) -> list[pb.RendezvousRefusal]:
         self.wait_for("rendezvous_refusal", count)
-        return self.messages("rendezvous_refusal")  # type: ignore[return-value]
+        return self.messages("rendezvous_refusal")
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_at_the_deadline_all_who_wait_are_told_who_is_missing(
     ],
 )
 def test_ranks_that_do_not_go_together(
-    client: ControllerClient, agents: tuple[Agent, Agent], change: dict[str, int], error: str, words: str
+    client: ControllerClient, agents: tuple[Agent, Agent], change: dict[str, Any], error: str, words: str
 ) -> None:
     first, second = agents
     for rank in (0, 1):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import finsy as fy
 import pytest
@@ -58,7 +59,7 @@ def written_since(process: ControllerProcess, start: int) -> list[str]:
     return [line for line in process.log.read_text()[start:].splitlines() if "updates written" in line]
 
 
-def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **values: object) -> ScriptedAgent:
+def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **values: Any) -> ScriptedAgent:
     """Check that an agent that continued while the controller was away reports its ranks."""
     agent = ScriptedAgent(client.address, **values)
     agent.__enter__()
@@ -71,7 +72,7 @@ def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **va
     return agent
 
 
-def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: SwitchProcess):
+def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: SwitchProcess) -> None:
     client = controller.start()
     agent = ScriptedAgent(client.address).__enter__()
     job = client.start_job(pb.StartJobRequest(workers=2))
@@ -97,7 +98,7 @@ def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: Swi
     agent.disconnect()
 
 
-def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Callable[[float], float]):
+def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Callable[[float], float]) -> None:
     client = controller.start()
     with ScriptedAgent(client.address, "a1") as first, ScriptedAgent(client.address, "a2") as second:
         job = client.start_job(pb.StartJobRequest(workers=4))
@@ -114,7 +115,7 @@ def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Call
     agent.disconnect()
 
 
-def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess):
+def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess) -> None:
     """Test a launcher that is back before the agents are: these are told what they would have been told then."""
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
@@ -136,7 +137,7 @@ def test_an_agent_that_comes_back_after_the_end(controller: ControllerProcess):
     ("values", "words"),
     [({"instance": "new"}, "agent a1 was restarted"), ({"socket_address": "127.0.0.9"}, "agent a1 has other sockets")],
 )
-def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, values: dict[str, str], words: str):
+def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, values: dict[str, str], words: str) -> None:
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
         job = client.start_job(pb.StartJobRequest(workers=2))
@@ -151,7 +152,7 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
     agent.disconnect()
 
 
-def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_path: Path):
+def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_path: Path) -> None:
     controller = ControllerProcess(tmp_path, configuration(switch, "leaf-1"))
     controller.start()  # this loads the pipeline
     controller.stop()
@@ -184,7 +185,7 @@ def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_p
         controller.stop()
 
 
-def test_a_job_that_was_starting(controller: ControllerProcess):
+def test_a_job_that_was_starting(controller: ControllerProcess) -> None:
     client = controller.start()
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
         start = client._stubs().jobs.Start.future(pb.StartJobRequest(workers=1, name="half"))
@@ -197,7 +198,7 @@ def test_a_job_that_was_starting(controller: ControllerProcess):
     assert client.list_switches()[0].slots_free == 1024
 
 
-def test_setting_up_twice_writes_nothing(controller: ControllerProcess):
+def test_setting_up_twice_writes_nothing(controller: ControllerProcess) -> None:
     for _ in range(2):
         controller.start().close()
         controller.stop()
@@ -206,7 +207,7 @@ def test_setting_up_twice_writes_nothing(controller: ControllerProcess):
     assert log.count("updates written") == 1
 
 
-def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path):
+def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path) -> None:
     client = controller.start()
     with ScriptedAgent(client.address):
         assert client.start_job(pb.StartJobRequest(workers=1)).id == 1
@@ -228,7 +229,7 @@ def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: 
         assert not any(client.get_job(1).counters.values())
 
 
-def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
+def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first = ControllerProcess(tmp_path / "first", configuration(switch))
@@ -250,7 +251,7 @@ def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
         second.stop()
 
 
-def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: ControllerProcess):
+def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: ControllerProcess) -> None:
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
         job = client.start_job(pb.StartJobRequest(workers=1))
@@ -262,7 +263,7 @@ def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: C
         assert client.get_job(job.id).state == pb.JOB_STATE_READY
 
 
-def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess, switch: SwitchProcess):
+def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess, switch: SwitchProcess) -> None:
     client = controller.start()
     with ScriptedAgent(client.address) as agent:
         client.start_job(pb.StartJobRequest(workers=1, name="old"))

@@ -54,7 +54,7 @@ def assert_empty(client: ControllerClient, switch: ControlledSwitch) -> None:
     assert client.list_switches()[0].slots_free == switch.slots
 
 
-def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: ControllerProcess):
+def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: ControllerProcess) -> None:
     client = controller.start()
     (seen,) = client.list_switches()
     assert (seen.target, seen.slots, seen.connected, seen.primary) == (switch.target, switch.slots, True, True)
@@ -87,7 +87,7 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
         assert_empty(client, switch)
 
 
-def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: ControllerProcess):
+def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: ControllerProcess) -> None:
     client = controller.start()
     with ScriptedAgent(client.address):
         first = client.start_job(pb.StartJobRequest(workers=2, slots=32))
@@ -108,7 +108,9 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
         assert_empty(client, switch)
 
 
-def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProcess, limit: Callable[[float], float]):
+def test_a_worker_is_lost(
+    switch: ControlledSwitch, controller: ControllerProcess, limit: Callable[[float], float]
+) -> None:
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2) as other:
         job = client.start_job(pb.StartJobRequest(workers=4))
@@ -126,7 +128,7 @@ def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProces
 
 
 @pytest.mark.parametrize("violently", [True, False])
-def test_the_controller_is_restarted(switch: ControlledSwitch, controller: ControllerProcess, violently: bool):
+def test_the_controller_is_restarted(switch: ControlledSwitch, controller: ControllerProcess, violently: bool) -> None:
     client = controller.start()
     agent = ScriptedAgent(client.address).__enter__()
     job = client.start_job(pb.StartJobRequest(workers=2, name="survivor"))
@@ -153,7 +155,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
         assert (other.epoch, other.switches[0].slot_base) == (job.epoch + 63, 0)
 
 
-def test_the_switch_is_restarted(switch: ControlledSwitch, controller: ControllerProcess):
+def test_the_switch_is_restarted(switch: ControlledSwitch, controller: ControllerProcess) -> None:
     switch.stop()
     client = controller.start(wait_connected=False)
     wait_until(lambda: "refused" in client.list_switches()[0].failure, "the failure is told")
@@ -188,7 +190,9 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
         assert client.list_switches()[0].slots_free == switch.slots
 
 
-def test_a_past_that_the_store_does_not_know(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+def test_a_past_that_the_store_does_not_know(
+    switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path
+) -> None:
     client = controller.start()
     with ScriptedAgent(client.address):
         client.start_job(pb.StartJobRequest(workers=1))
@@ -200,7 +204,7 @@ def test_a_past_that_the_store_does_not_know(switch: ControlledSwitch, controlle
     assert_empty(client, switch)
 
 
-def test_an_older_copy_of_the_store(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+def test_an_older_copy_of_the_store(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path) -> None:
     """Its epochs are not used again: the switch keeps a nonce that the copy does not know."""
     client = controller.start()
     client.close()
@@ -222,7 +226,7 @@ def test_an_older_copy_of_the_store(switch: ControlledSwitch, controller: Contro
     assert_empty(client, switch)
 
 
-def test_epochs_that_are_used_up(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path):
+def test_epochs_that_are_used_up(switch: ControlledSwitch, controller: ControllerProcess, tmp_path: Path) -> None:
     client = controller.start()
     with contextlib.closing(sqlite3.connect(tmp_path / "store.sqlite", timeout=30)) as store:
         store.execute("UPDATE epochs SET last = 65534")

@@ -38,13 +38,13 @@ def nobody_is_there(client: ControllerClient) -> Iterator[None]:
     wait_until(lambda: not any(agent.live for agent in client.list_agents()), "the agents are gone")
 
 
-def test_it_is_listed_with_its_interface(client: ControllerClient):
+def test_it_is_listed_with_its_interface(client: ControllerClient) -> None:
     (switch,) = client.list_switches()
     assert (switch.target, switch.data_address, switch.connected) == ("tofino", "10.0.0.254", True)
     assert switch.control_address.startswith("127.0.0.1:")
 
 
-def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient):
+def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, max_ranks=64):
         assert client.start_job(pb.StartJobRequest(workers=32, slots=32)).workers == 32
         with pytest.raises(errors.NoRoom, match=r"switch s1 \(tofino\) has at most 32 workers, not 33") as caught:
@@ -52,7 +52,7 @@ def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient):
         assert caught.value.figures == {"workers": "33", "workers_maximum": "32"}
 
 
-def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient):
+def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient) -> None:
     with (
         ScriptedAgent(client.address, "a1", switch_port=1, max_ranks=3, refuses=True),
         ScriptedAgent(client.address, "a2", switch_port=2, max_ranks=2) as left_out,
@@ -66,7 +66,7 @@ def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient
         assert asked.epoch < job.epoch
 
 
-def test_ranks_go_to_one_pipe(client: ControllerClient):
+def test_ranks_go_to_one_pipe(client: ControllerClient) -> None:
     with (
         ScriptedAgent(client.address, "a1", switch_port=1, max_ranks=3),
         ScriptedAgent(client.address, "a2", switch_port=2, max_ranks=2),
@@ -79,7 +79,7 @@ def test_ranks_go_to_one_pipe(client: ControllerClient):
         assert "one pipe of switch s1: pipe 0: room for 0 (a1, a2); pipe 1: room for 2 (b1)" in caught.value.message
 
 
-def test_an_agent_on_a_port_that_is_not_configured(client: ControllerClient):
+def test_an_agent_on_a_port_that_is_not_configured(client: ControllerClient) -> None:
     with ScriptedAgent(client.address, switch_port=7):
         with pytest.raises(
             errors.NoAgent, match=r"port 7 of switch s1, which has no such port: give it a \[\[switches"
@@ -89,12 +89,12 @@ def test_an_agent_on_a_port_that_is_not_configured(client: ControllerClient):
             assert client.start_job(pb.StartJobRequest(workers=1)).ranks[0].agent == "a2"
 
 
-def test_losses(client: ControllerClient):
+def test_losses(client: ControllerClient) -> None:
     with ScriptedAgent(client.address), pytest.raises(errors.SwitchRefused, match="cannot lose packets on purpose"):
         client.set_loss(ingress=0.5)
 
 
-def test_the_wrong_program(tmp_path: Path):
+def test_the_wrong_program(tmp_path: Path) -> None:
     with TofinoSwitch(tmp_path) as switch:
         process = ControllerProcess(tmp_path, switch.configuration(program="switch"))
         try:
@@ -107,7 +107,7 @@ def test_the_wrong_program(tmp_path: Path):
             process.stop()
 
 
-def test_values_that_the_program_does_not_have(tmp_path: Path):
+def test_values_that_the_program_does_not_have(tmp_path: Path) -> None:
     assert "switchml_values_per_packet" in json.dumps(json.loads(DEFAULT_BFRT.read_text()))
     switch = TofinoSwitch(tmp_path)
     process = ControllerProcess(tmp_path, switch.configuration(values_per_packet=7))

@@ -83,7 +83,7 @@ def test_an_agent_exports_what_the_table_says(fabric: Fabric) -> None:
 
         wait_until(lambda: thread_times() == thread_times(), "the rank's thread is idle")
         families = agent_page(fabric)
-        found = {**engine.status(handle), **engine.profile(handle, 0)}
+        found: dict[str, Any] = {**engine.status(handle), **engine.profile(handle, 0)}
     assert counters_on(families, "switchml_") == described(of_rank)
     stable = tuple(counter for counter in of_rank if counter.name not in ("send_ns", "receive_ns"))
     check_values(families, stable, found, job_name="job-1", rank="0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ def test_other_rows_are_a_mismatch(
 
 def test_a_dense_call_is_a_mismatch(fabric: Fabric) -> None:
     def run(comm: switchml.Communicator) -> None:
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: comm.sparse_all_reduce(np.array([1]), np.ones((1, 4), np.float32)),
             lambda: comm.all_reduce(np.ones(4, np.float32)),
         ]

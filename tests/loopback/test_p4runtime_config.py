@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
-from finsy.proto import p4i, p4r, rpc_code
+from finsy.proto import p4d, p4i, p4r, rpc_code
 from google.protobuf import text_format
 
 from tests.support.p4_messages import (
@@ -102,7 +103,7 @@ class TestPipelineConfig:
         wide = text_format.Parse(P4INFO_PATH.with_name("switchml_256.p4info.txtpb").read_text(), p4i.P4Info())
         (lane,) = (r.preamble.id for r in wide.registers if r.preamble.alias == "lane_255")
         client.set_config(p4info=wide, device_config=b'{"values_per_packet": 256, "slots": 4}')
-        written = p4r.RegisterEntry(register_id=lane, index={"index": 7}, data={"bitstring": b"\x05"})
+        written = p4r.RegisterEntry(register_id=lane, index=p4r.Index(index=7), data=p4d.P4Data(bitstring=b"\x05"))
         client.write(update(MODIFY, written))
         (found,) = client.read(entity(written))
         assert found.register_entry == written
@@ -174,7 +175,7 @@ def worker_table(p4info: p4i.P4Info) -> p4i.Table:
     return next(table for table in p4info.tables if table.preamble.alias == "worker_table")
 
 
-P4INFO_CHANGES = [
+P4INFO_CHANGES: list[tuple[Callable[[p4i.P4Info], object], str]] = [
     (lambda i: i.tables.pop(), "tables lacks"),
     (lambda i: i.Clear(), "tables lacks"),
     (lambda i: setattr(i.pkg_info, "arch", "psa"), "pkg_info.arch: psa instead of v1model"),

@@ -116,8 +116,8 @@ class TestCounters:
         client.write(update(MODIFY, p4r.DirectCounterEntry(table_entry=worker_entry(None, priority=2), data=more)))
         client.write(update(MODIFY, worker_entry(None, counter_data=p4r.CounterData(packet_count=1))))
         for request in (p4r.TableEntry(), table_entry("worker_table")):
-            found = client.read(entity(p4r.DirectCounterEntry(table_entry=request)))
-            assert [e.direct_counter_entry.data.packet_count for e in found] == [1, 9]
+            counters = client.read(entity(p4r.DirectCounterEntry(table_entry=request)))
+            assert [e.direct_counter_entry.data.packet_count for e in counters] == [1, 9]
         everything = client.read(entity(p4r.TableEntry(counter_data=p4r.CounterData())))
         assert [e.table_entry.counter_data.packet_count for e in everything] == [1, 9]
 

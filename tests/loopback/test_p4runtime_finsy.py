@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import finsy as fy
 import pytest
@@ -24,6 +25,11 @@ ELECTION_IDS = itertools.count(10)  # ids only grow, because the switch remember
 
 def options() -> fy.SwitchOptions:
     return fy.SwitchOptions(p4info=P4INFO_PATH, p4blob=_DeviceConfig(), initial_election_id=next(ELECTION_IDS))
+
+
+async def read(switch: fy.Switch, entities: Any) -> list[Any]:
+    reading: Any = switch.read(entities)  # finsy declares a coroutine
+    return [entry async for entry in reading]
 
 
 async def test_pipeline_tables_and_entries(switch_process: SwitchProcess) -> None:
@@ -55,22 +61,22 @@ async def test_pipeline_tables_and_entries(switch_process: SwitchProcess) -> Non
         group = fy.P4MulticastGroupEntry(3, replicas=((1, 0), (1, 1), (2, 2)), metadata=b"job")
         await switch.write([+worker, ~address, +group])
 
-        found = [entry async for entry in switch.read(fy.P4TableEntry())]
+        found = await read(switch, fy.P4TableEntry())
         assert found == [worker]
-        found = [entry async for entry in switch.read(fy.P4TableEntry("switch_address_table", is_default_action=True))]
+        found = await read(switch, fy.P4TableEntry("switch_address_table", is_default_action=True))
         assert found == [address]
-        groups = [entry async for entry in switch.read(fy.P4MulticastGroupEntry())]
+        groups = await read(switch, fy.P4MulticastGroupEntry())
         assert groups[0].replicas_str() == "1 1#1 2#2"
         assert groups[0].metadata == b"job"
 
-        await switch.write(~fy.P4RegisterEntry("slot_epoch", index=63, data=9))
-        (register,) = [entry async for entry in switch.read(fy.P4RegisterEntry("slot_epoch", index=63))]
+        await switch.write([~fy.P4RegisterEntry("slot_epoch", index=63, data=9)])
+        (register,) = await read(switch, fy.P4RegisterEntry("slot_epoch", index=63))
         assert register.data == 9
-        counters = [entry async for entry in switch.read(fy.P4CounterEntry("drop_counter"))]
+        counters = await read(switch, fy.P4CounterEntry("drop_counter"))
         assert len(counters) == 32
 
         await switch.delete_all()
-        assert [entry async for entry in switch.read([fy.P4TableEntry(), fy.P4MulticastGroupEntry()])] == []
+        assert await read(switch, [fy.P4TableEntry(), fy.P4MulticastGroupEntry()]) == []
 
 
 async def test_lists_tables_with_the_p4info_of_the_switch(switch_process: SwitchProcess) -> None:

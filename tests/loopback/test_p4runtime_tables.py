@@ -37,6 +37,7 @@ class TestWrite:
         assert rpc_error(client.write, role_id=3)[0] == Code.NOT_FOUND
         request = p4r.WriteRequest(device_id=1)
         assert rpc_error(client.stub.Write, request)[0] == Code.PERMISSION_DENIED
+        assert client.election_id is not None
         request.election_id.CopyFrom(uint128(client.election_id + 1000))
         assert rpc_error(client.stub.Write, request)[0] == Code.PERMISSION_DENIED
         for atomicity in (p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC):
@@ -157,6 +158,7 @@ class TestWrite:
     def test_many_failures_fit_into_the_default_metadata(self, client: Client) -> None:
         with grpc.insecure_channel(client.switch_address) as channel:
             stub = type(client.stub)(channel)
+            assert client.election_id is not None
             request = p4r.WriteRequest(device_id=1, election_id=uint128(client.election_id))
             request.updates.extend([update(DELETE, rank_entry(1))] * 60)
             with pytest.raises(grpc.RpcError) as raised:
@@ -291,7 +293,7 @@ class TestRead:
         request.entities.extend(
             [entity(p4r.TableEntry(table_id=5)), entity(p4r.TableEntry()), entity(register_entry("lane_0", 10**6))]
         )
-        found = []
+        found: list[p4r.Entity] = []
         with pytest.raises(grpc.RpcError) as raised:
             found.extend(entity for response in client.stub.Read(request) for entity in response.entities)
         assert [e.table_entry for e in found] == [rank_entry()]

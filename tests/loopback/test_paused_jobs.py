@@ -28,7 +28,7 @@ def submit(comms: list[switchml.Communicator]) -> list[tuple[np.ndarray, switchm
 
 async def complete(calls: list[tuple[np.ndarray, switchml.Work]]) -> None:
     for array, work in calls:
-        await in_thread(lambda work=work: work.wait())
+        await in_thread(work.wait)
         assert (array == 3).all()
 
 
@@ -76,4 +76,4 @@ async def test_a_paused_job_can_end(tmp_path: Path) -> None:
         await agent.revoke(pb.REVOCATION_REASON_SWITCH_LOST)
         for _, work in calls:
             with pytest.raises(switchml.SwitchLost):
-                await in_thread(lambda work=work: work.wait())
+                await in_thread(work.wait)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.support.controller_harness import ControllerProcess, configuration, w
 from tests.support.soft_switch import running_switch
 
 DEADLINE = 30.0
+T = TypeVar("T")
 SLOTS = 1024
 
 
@@ -88,10 +90,10 @@ def nothing_is_left(fabric: Fabric) -> Iterator[None]:
     wait_until(lambda: fabric.client.list_switches()[0].slots_free == SLOTS, "the slots are free")
 
 
-def all_ranks(fabric: Fabric, key: str, size: int, use: Callable[[switchml.Communicator], object]) -> list[object]:
+def all_ranks(fabric: Fabric, key: str, size: int, use: Callable[[switchml.Communicator], T]) -> list[T]:
     """Start `size` ranks, the odd ones at agent 1, and call `use` for each in a separate thread."""
 
-    def run(rank: int) -> object:
+    def run(rank: int) -> T:
         with fabric.connect(rank, size, key, rank % 2) as comm:
             return use(comm)
 
@@ -198,7 +200,8 @@ def test_the_end_of_a_rank_is_noticed_by_the_next_call_of_the_others(
             x = np.full(100_000, 1, np.int32)
             comm.all_reduce(x)
             second = comm.all_reduce(x, async_op=True)
-            began, ranks = time.monotonic(), ()
+            ranks: tuple[int, ...] = ()
+            began = time.monotonic()
             if rank < 2:
                 with pytest.raises(switchml.RankClosed, match="rank 2 has closed its communicator after 2") as raised:
                     comm.all_reduce(np.ones(5, np.int32), async_op=True).wait()
@@ -206,7 +209,8 @@ def test_the_end_of_a_rank_is_noticed_by_the_next_call_of_the_others(
             seconds = time.monotonic() - began
             second.wait()
             assert (x == 9).all()
-            for call in (comm.barrier, lambda: comm.all_reduce(x)) if rank < 2 else ():
+            calls: list[Callable[[], object]] = [comm.barrier, lambda: comm.all_reduce(x)]
+            for call in calls if rank < 2 else ():
                 with pytest.raises(switchml.RankClosed):
                     call()
                 assert isinstance(comm.failure, switchml.RankClosed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -148,7 +149,7 @@ def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent:
     with fabric.client("operator-alice") as alice, fabric.client("operator-carol") as carol:
         job = alice.start_job(pb.StartJobRequest(workers=1, name="alices"))
         assert job.tenant == "vision"
-        for change in (lambda: carol.stop_job(job.id), lambda: carol.report_exit(job.id, 0, 1)):
+        for change in (partial(carol.stop_job, job.id), partial(carol.report_exit, job.id, 0, 1)):
             with pytest.raises(PermissionDenied, match=r"job alices belongs to tenant vision.*carol to tenant speech"):
                 change()
         assert carol.get_job(job.id).state == job.state

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,7 @@ def int32s(rank: int, size: int) -> Ints:
 
 
 def total(world_size: int, size: int) -> Ints:
-    return np.sum([int32s(rank, size) for rank in range(world_size)], axis=0, dtype=np.int32)
+    return np.asarray(np.sum([int32s(rank, size) for rank in range(world_size)], axis=0, dtype=np.int32))
 
 
 def bound(fabric: Fabric, rank: int, world_size: int) -> ShmProcess:
@@ -122,7 +123,7 @@ def test_several_shards(tmp_path: Path, world_size: int) -> None:
 
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
-def test_loss_tables(fabric: Fabric, direction: str) -> None:
+def test_loss_tables(fabric: Fabric, direction: Literal["ingress", "egress"]) -> None:
     fabric.switch.set_loss(SHM_PORT, direction, int(0.01 * 2**32))
     fabric.add_job(1, 3)
 
@@ -177,9 +178,9 @@ def test_a_sum_can_be_read_when_a_rank_that_had_it_has_gone(fabric: Fabric) -> N
             process.contribute(3, 3, int32s(rank, VALUES))
         for process in (leaves, stays):
             process.wait_completed(1)
-        for process in (None, leaves):
-            if process is not None:
-                process.unbind()
+        for unbound in (None, leaves):
+            if unbound is not None:
+                unbound.unbind()
             lanes = [fabric.switch.read_register(f"lane_{lane}", (BASE + 3) << 1) for lane in range(VALUES)]
             np.testing.assert_array_equal(np.array(lanes, np.uint32).view(np.int32), total(2, VALUES))
         fabric.switch.write_register("lane_1", (BASE + 3) << 1, 7)
@@ -199,9 +200,9 @@ def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest
             wait_until(lambda so_far=taken + 1: contributions(fabric) == so_far, "it is taken")
             # It finds out which rank is behind when it goes to sleep.
             wait_until(lambda: any(each.asked_to_ring for each in ranks), "the switch sleeps")
-        for rank in ranks:
-            rank.wait_completed(1)
-            np.testing.assert_array_equal(rank.result(0), total(3, VALUES))
+        for process in ranks:
+            process.wait_completed(1)
+            np.testing.assert_array_equal(process.result(0), total(3, VALUES))
         wait_until(
             lambda: [rank.asked_to_ring for rank in ranks] == [rank == slowest for rank in range(3)],
             "only the slowest is asked",

@@ -146,7 +146,7 @@ def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int
         if udp:
             over_udp[0].send(Packet(JOB, 3, 6 | phase, phase, 1, tuple(values_of(3).tolist()), VALUES, chunk=3))
         contributors = [rank for rank in range(3 + udp) if rank not in empty]
-        total = np.sum([values_of(rank) for rank in contributors], axis=0, dtype=np.int32)
+        total = np.asarray(np.sum([values_of(rank) for rank in contributors], axis=0, dtype=np.int32))
         for process in shm:
             process.wait_completed(phase + 1)
             np.testing.assert_array_equal(process.result(3), total)
@@ -184,7 +184,8 @@ class Rank:
 
 def ranks_over(bench: Bench, shm: int, udp: int) -> list[Rank]:
     processes, workers = bench.ranks(shm, udp)
-    return [Rank(bench, number, transport) for number, transport in enumerate((*processes, *workers))]
+    transports: list[ShmProcess | Worker] = [*processes, *workers]
+    return [Rank(bench, number, transport) for number, transport in enumerate(transports)]
 
 
 def contributed(bench: Bench) -> int:

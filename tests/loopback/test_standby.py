@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str, figure: C
 
     def lose_the_leader() -> None:
         began = time.monotonic()
-        {"killed": first.kill, "ended": first.terminate, "stalled": lambda: suspend(first)}[how]()
+        {"killed": first.kill, "ended": first.terminate, "stalled": partial(suspend, first)}[how]()
         with ControllerClient(pair.addresses[1], timeout=2) as second:
             pair.client.close()
             pair.client = second
@@ -207,7 +208,11 @@ async def test_a_leader_whose_event_loop_is_slow_goes_on_to_beat(tmp_path: Path)
     seen: set[bytes] = set()
 
     def look() -> None:
-        wait_until(lambda: seen.add(lock_path(store.path).read_bytes()) or len(seen) > wanted, f"{wanted} beats")
+        def enough() -> bool:
+            seen.add(lock_path(store.path).read_bytes())
+            return len(seen) > wanted
+
+        wait_until(enough, f"{wanted} beats")
 
     with contextlib.closing(Store(tmp_path / "store.sqlite")) as store:
         leading = asyncio.create_task(store.lead())

@@ -45,7 +45,8 @@ def call(address: str, credentials: grpc.ChannelCredentials | None, name: str = 
     )
     with channel:
         try:
-            answer: pb.InfoResponse = pb_grpc.ControlStub(channel).Info(pb.InfoRequest(), timeout=SECONDS)
+            stub = pb_grpc.ControlStub(channel)  # type: ignore[no-untyped-call]
+            answer: pb.InfoResponse = stub.Info(pb.InfoRequest(), timeout=SECONDS)
             return answer
         except grpc.RpcError as error:
             raise from_rpc_error(error, address) from None

@@ -230,9 +230,7 @@ class Fabric:
                 judgement = judge(calls, [], {rank: e.position for rank, e in failed.items()}, range(1 << 15))
                 self._revoke(event, judgement.reason, judgement.ranks, judgement.message)
 
-    def _revoke(
-        self, event: pb.RankEvent, reason: pb.RevocationReason.ValueType, ranks: list[int], message: str
-    ) -> None:
+    def _revoke(self, event: pb.RankEvent, reason: pb.RevocationReason, ranks: list[int], message: str) -> None:
         revocation = pb.Revocation(job=event.job, epoch=event.epoch, reason=reason, ranks=ranks, message=message)
         for one in self.agents:
             one.agent.orders.revoke(revocation)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -23,6 +24,9 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from tests.support.soft_switch import SwitchProcess
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11
 
 DEADLINE = 30.0
 
@@ -140,7 +144,7 @@ class ScriptedAgent:
         self._channel = Security.of(self.tls).channel(self.address, CONTROLLER_NAME)
         self.ended = threading.Event()
 
-    def __enter__(self) -> ScriptedAgent:
+    def __enter__(self) -> Self:
         register = pb.Register(
             version=self.version,
             protocol_version=self.protocol_version,
@@ -156,7 +160,7 @@ class ScriptedAgent:
             instance=self.instance,
         )
         self.send(pb.AgentMessage(register=register))
-        stub = pb_grpc.AgentsStub(self._channel)
+        stub = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
         self._stream = stub.Session(iter(self._outgoing.get, None))
         threading.Thread(target=self._receive, daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
@@ -175,7 +179,7 @@ class ScriptedAgent:
     def send(self, message: pb.AgentMessage) -> None:
         self._outgoing.put(message)
 
-    def event(self, job: pb.Job, rank: int, kind: pb.RankEvent.Kind, **values: object) -> None:
+    def event(self, job: pb.Job, rank: int, kind: pb.RankEvent.Kind, **values: Any) -> None:
         event = pb.RankEvent(job=job.id, epoch=job.epoch, rank=rank, kind=kind, **values)
         self.send(pb.AgentMessage(rank_event=event))
 
@@ -199,10 +203,10 @@ class ScriptedAgent:
             positions.ranks.add(rank=rank, phases=[0] * assignment.slots)
         return pb.AgentMessage(positions=positions)
 
-    def messages(self, kind: str) -> list[object]:
+    def messages(self, kind: str) -> list[Any]:
         return [getattr(m, kind) for m in list(self.received) if m.WhichOneof("message") == kind]
 
-    def wait_for(self, kind: str, count: int = 1, seconds: float = DEADLINE) -> object:
+    def wait_for(self, kind: str, count: int = 1, seconds: float = DEADLINE) -> Any:
         wait_until(lambda: len(self.messages(kind)) >= count, f"agent {self.name} received {count} {kind}", seconds)
         return self.messages(kind)[count - 1]
 

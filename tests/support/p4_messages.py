@@ -38,9 +38,9 @@ def info() -> p4i.P4Info:
 
 
 def object_id(name: str) -> int:
-    objects = (*info().tables, *info().actions, *info().counters, *info().registers)
+    objects: tuple[Any, ...] = (*info().tables, *info().actions, *info().counters, *info().registers)
     (found,) = (o.preamble.id for o in objects if o.preamble.alias == name)
-    return found
+    return int(found)
 
 
 def encode(value: int | bytes) -> bytes:

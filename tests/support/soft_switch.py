@@ -23,6 +23,7 @@ from tests.support.p4_messages import entity, load_p4info, update
 
 DEADLINE = 30.0
 SetConfig = p4r.SetForwardingPipelineConfigRequest
+GetConfig = p4r.GetForwardingPipelineConfigRequest
 
 
 def command(*arguments: str) -> list[str]:
@@ -37,7 +38,7 @@ class SwitchProcess:
 
     @property
     def address(self) -> str:
-        return self.ready["grpc"]
+        return str(self.ready["grpc"])
 
     def udp_address(self, port: int = 1) -> tuple[str, int]:
         endpoint = self.ready["ports"][str(port)]
@@ -167,7 +168,7 @@ class Client:
 
     def set_config(
         self,
-        action: int = SetConfig.VERIFY_AND_COMMIT,
+        action: SetConfig.Action.ValueType = SetConfig.VERIFY_AND_COMMIT,
         device_config: bytes = b"",
         p4info: p4i.P4Info | None = None,
         cookie: int | None = None,
@@ -184,9 +185,14 @@ class Client:
                 request.config.cookie.cookie = cookie
         self.stub.SetForwardingPipelineConfig(request, timeout=DEADLINE)
 
-    def get_config(self, response_type: int = 0) -> p4r.GetForwardingPipelineConfigResponse:
-        request = p4r.GetForwardingPipelineConfigRequest(device_id=1, response_type=response_type)
-        return self.stub.GetForwardingPipelineConfig(request, timeout=DEADLINE)
+    def get_config(
+        self, response_type: GetConfig.ResponseType.ValueType = GetConfig.ALL
+    ) -> p4r.GetForwardingPipelineConfigResponse:
+        request = GetConfig(device_id=1, response_type=response_type)
+        answer: p4r.GetForwardingPipelineConfigResponse = self.stub.GetForwardingPipelineConfig(
+            request, timeout=DEADLINE
+        )
+        return answer
 
     def write(self, *updates: p4r.Update, **fields: Any) -> None:
         request = p4r.WriteRequest(device_id=1, updates=updates, role=self.role)

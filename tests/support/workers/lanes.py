@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def contribution(rank: int, dtype: str, size: int, bound: int | None) -> np.ndar
     """Return the values of a rank: floats of many magnitudes, integers of their whole range, or up to the bound."""
     generator = np.random.default_rng((rank, size))
     if dtype == "bool":
-        return generator.integers(0, 4, size) == 0
+        return np.equal(generator.integers(0, 4, size), 0)
     if not dtype.endswith(("float16", "float32")):
         limits = np.iinfo(dtype)
         low, high = (limits.min, limits.max) if bound is None else (max(-bound, limits.min), bound)
@@ -130,8 +131,7 @@ def results(comm: switchml.Communicator) -> Iterator[tuple[str, bytes]]:
 
 
 def main() -> None:
-    communicator.buffer_of = buffer_of
-    with switchml.connect() as comm:
+    with mock.patch.object(communicator, "buffer_of", buffer_of), switchml.connect() as comm:
         all_results = itertools.chain(results(comm), sparse_results(comm), divided_results(comm), coded_results(comm))
         hashes = {call: hashlib.sha256(bits).hexdigest() for call, bits in all_results}
         path = Path(os.environ["SWITCHML_JOB_DIR"]) / f"sums-{comm.rank}.json"
