@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         IntegrityError,
         JobEnded,
         NonFiniteError,
+        RankClosed,
         SwitchLost,
         SwitchMLError,
         UnsupportedTensor,

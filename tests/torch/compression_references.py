@@ -23,6 +23,7 @@ from switchml.torch.compression.rotations import hadamard
 
 Arrays = list[np.ndarray]
 Result = tuple[np.ndarray, "Arrays | None"]
+Pair = tuple[float, float]
 F = np.float32
 
 
@@ -35,15 +36,15 @@ def blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 
 def divided(x: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    return np.divide(x, unit, out=np.zeros_like(x), where=unit > 0)
+    return np.asarray(np.divide(x, unit, out=np.zeros_like(x), where=unit > 0))
 
 
 def mean(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
-    return np.mean(np.float64(gradients), 0).astype(F), gradients
+    return np.mean(np.asarray(gradients, np.float64), 0).astype(F), gradients
 
 
 def lanes(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
-    return np.mean(np.float64(gradients), 0).astype(F), None
+    return np.mean(np.asarray(gradients, np.float64), 0).astype(F), None
 
 
 def units_of(gradients: Arrays, bits: int) -> np.ndarray:
@@ -53,7 +54,7 @@ def units_of(gradients: Arrays, bits: int) -> np.ndarray:
     return np.repeat(np.exp2(exponents.astype(np.float64)), EMBEDDED_VALUES)[: len(gradients[0])]
 
 
-def summed_codes(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def summed_codes(gradients: Arrays, places: list[Place], method: Any) -> Result:
     """Sum the nearest numbers of the table; the powers of two of natural8 are random."""
     assert method.codes == "dynamic8"
     units, sums = units_of(gradients, DYNAMIC8_UNIT_BITS), np.zeros(len(gradients[0]))
@@ -64,7 +65,7 @@ def summed_codes(gradients: Arrays, places: list[Place], method: Compressor) -> 
     return (sums * units / len(gradients)).astype(F), None
 
 
-def int8(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def int8(gradients: Arrays, places: list[Place], method: Any) -> Result:
     most = 127 // len(gradients)
     largest = np.max([np.abs(blocks(x, method.block)).max(1) for x in gradients], 0)
     unit = np.repeat(largest, method.block)[: len(gradients[0])] / F(most)
@@ -72,7 +73,7 @@ def int8(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return np.sum(levels, 0, dtype=F) * unit / F(len(levels)), [level * unit for level in levels]
 
 
-def qsgd(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def qsgd(gradients: Arrays, places: list[Place], method: Any) -> Result:
     if getattr(method, "clip", None):
         gradients = [np.clip(x, -F(method.clip) * x.std(), F(method.clip) * x.std()) for x in gradients]
     elements = len(gradients[0])
@@ -96,7 +97,7 @@ def butterflies(rows: np.ndarray) -> np.ndarray:
     return whole
 
 
-def thc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def thc(gradients: Arrays, places: list[Place], method: Any) -> Result:
     elements, most = len(gradients[0]), 127 // len(gradients)
     block = min(method.block, 2 ** math.ceil(math.log2(elements)))
     signs = torch.randint(0, 2, (block,), generator=places[0].shared_generator()).numpy().astype(F) * 2 - 1
@@ -110,7 +111,8 @@ def thc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     ]
 
     def back(total: np.ndarray) -> np.ndarray:
-        return ((butterflies(total) * (signs * (unit / F(block))).astype(np.float64)).reshape(-1)[:elements]).astype(F)
+        whole = butterflies(total) * (signs * (unit / F(block))).astype(np.float64)
+        return np.asarray(whole.reshape(-1)[:elements], F)
 
     return back(np.sum(levels, 0)) / F(len(levels)), [back(level) for level in levels]
 
@@ -133,10 +135,10 @@ def at(places: np.ndarray, gradients: Arrays, factor: float = 1.0) -> Result:
         own = np.zeros_like(x)
         own[places] = x[places] * F(factor)
         owns.append(own)
-    return np.mean(np.float64(owns), 0).astype(F), owns
+    return np.mean(np.asarray(owns, np.float64), 0).astype(F), owns
 
 
-def randomk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def randomk(gradients: Arrays, places: list[Place], method: Any) -> Result:
     elements = len(gradients[0])
     kept = max(1, int(elements * method.density))
     chosen = torch.randperm(elements, generator=places[0].shared_generator())[:kept].numpy()
@@ -147,12 +149,12 @@ def largest(x: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-np.abs(x), kind="stable")[:count]
 
 
-def shared_topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def shared_topk(gradients: Arrays, places: list[Place], method: Any) -> Result:
     leading = gradients[places[0].step % len(gradients)]
     return at(largest(leading, max(1, int(len(leading) * method.density))), gradients)
 
 
-def block_topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def block_topk(gradients: Arrays, places: list[Place], method: Any) -> Result:
     owns = []
     for x in gradients:
         rows = blocks(x, method.block)
@@ -161,7 +163,7 @@ def block_topk(gradients: Arrays, places: list[Place], method: Compressor) -> Re
         chosen = largest(norms, max(1, int(len(rows) * method.density)))
         own[chosen] = rows[chosen]
         owns.append(own.reshape(-1)[: len(x)])
-    return np.mean(np.float64(owns), 0).astype(F), owns
+    return np.mean(np.asarray(owns, np.float64), 0).astype(F), owns
 
 
 def in_turn(owns: Arrays) -> Result:
@@ -175,7 +177,7 @@ def in_turn(owns: Arrays) -> Result:
 def onebit(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     def decoded(x: np.ndarray) -> np.ndarray:
         values = torch.from_numpy(x)
-        return np.where(x < 0, values[values < 0].mean().numpy(), values[values >= 0].mean().numpy())
+        return np.asarray(np.where(x < 0, values[values < 0].mean().numpy(), values[values >= 0].mean().numpy()))
 
     return in_turn([decoded(x) for x in gradients])
 
@@ -184,7 +186,7 @@ def selected(gradients: Arrays, masks: Sequence[np.ndarray]) -> Result:
     return in_turn([np.where(mask, x, F(0)) for x, mask in zip(gradients, masks, strict=True)])
 
 
-def topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def topk(gradients: Arrays, places: list[Place], method: Any) -> Result:
     masks = []
     for x in gradients:
         mask = np.zeros(len(x), bool)
@@ -193,13 +195,11 @@ def topk(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return selected(gradients, masks)
 
 
-def threshold(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def threshold(gradients: Arrays, places: list[Place], method: Any) -> Result:
     return selected(gradients, [np.abs(x) >= F(method.threshold) for x in gradients])
 
 
-def sampled(
-    x: np.ndarray, density: float, generator: torch.Generator, band: tuple, factors: tuple, steps: int
-) -> float:
+def sampled(x: np.ndarray, density: float, generator: torch.Generator, band: Pair, factors: Pair, steps: int) -> float:
     size = min(len(x), max(len(x) // 100, 1000))
     sample = x if size == len(x) else x[torch.randint(len(x), (size,), generator=generator).numpy()]
     limit = float(np.sort(sample)[-max(1, int(size * density))])
@@ -212,7 +212,7 @@ def sampled(
     return float(np.sort(x)[-wanted])
 
 
-def dgc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def dgc(gradients: Arrays, places: list[Place], method: Any) -> Result:
     masks = []
     for x, place in zip(gradients, places, strict=True):
         limit = sampled(np.abs(x), method.density, place.generator(), (0.7, 1.3), (0.7, 1.3), 10)
@@ -220,7 +220,7 @@ def dgc(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return selected(gradients, masks)
 
 
-def adaq(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def adaq(gradients: Arrays, places: list[Place], method: Any) -> Result:
     owns = []
     for x, place in zip(gradients, places, strict=True):
         generator = place.generator()
@@ -235,7 +235,7 @@ def adaq(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
     return in_turn(owns)
 
 
-def fitted(x: np.ndarray, method: Compressor) -> np.ndarray:
+def fitted(x: np.ndarray, method: Any) -> np.ndarray:
     size = np.abs(x)
     tail = size[size > 0]
     share = method.density * len(x) / len(tail)
@@ -246,8 +246,8 @@ def fitted(x: np.ndarray, method: Compressor) -> np.ndarray:
     elif method.stages == "adaptive":  # with one stage at first
         wanted = int(method.density * len(x))
         if not 0.8 * wanted <= int((size > F(limit)).sum()) <= 1.2 * wanted:
-            return size >= np.sort(size)[-wanted]
-    return size > F(limit)
+            return np.asarray(size >= np.sort(size)[-wanted])
+    return np.asarray(size > F(limit))
 
 
 class ReferenceSidco:
@@ -299,7 +299,7 @@ def shared_sidco(gradients: Arrays, places: list[Place], method: Compressor) -> 
     return at(np.nonzero(fitted(gradients[places[0].step % len(gradients)], method))[0], gradients)
 
 
-def inceptionn(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def inceptionn(gradients: Arrays, places: list[Place], method: Any) -> Result:
     least = int(math.log10(method.error_bound / 2))
     middle = -math.ceil(-least / 2)
     owns = []
@@ -312,7 +312,7 @@ def inceptionn(gradients: Arrays, places: list[Place], method: Compressor) -> Re
     return in_turn(owns)
 
 
-def sketchml(gradients: Arrays, places: list[Place], method: Compressor) -> Result:
+def sketchml(gradients: Arrays, places: list[Place], method: Any) -> Result:
     owns = []
     for x in gradients:
         edges = np.quantile(x, np.arange(1, method.quantiles) / method.quantiles).astype(F)

@@ -20,7 +20,10 @@ import time
 import unittest
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 WORLD_SIZE = 4  # the number that most tests need
 BACKEND_VARIABLE = "SWITCHML_SUITE_BACKEND"
@@ -58,13 +61,19 @@ for _name in dir(BackendTest):
         getattr(BackendTest, _name).__unittest_skip__ = False
 
 
-def forked(target: Callable[..., None], name: str, args: tuple, kwargs: dict) -> multiprocessing.Process:
+Args = tuple[Any, ...]
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
+
+
+def forked(target: Callable[..., None], name: str, args: Args, kwargs: dict[str, Any]) -> BaseProcess:
     """Return a fork server that has torch loaded, with this process's environment."""
     arguments = (dict(os.environ), target, args, kwargs)
     return multiprocessing.get_context("forkserver").Process(target=in_environment, name=name, args=arguments)
 
 
-def in_environment(environment: dict[str, str], target: Callable[..., None], args: tuple, kwargs: dict) -> None:
+def in_environment(
+    environment: dict[str, str], target: Callable[..., None], args: Args, kwargs: dict[str, Any]
+) -> None:
     # Tests of sub-groups demand eight ranks unless the backend is MPI, but four are enough.
     os.environ.update(environment | {"BACKEND": "mpi"})
     backend = os.environ[BACKEND_VARIABLE]
@@ -106,11 +115,11 @@ class Results(unittest.TestResult):
         super().addSkip(test, reason)
         self.outcomes[test._testMethodName] = ("skipped", reason)
 
-    def addFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+    def addFailure(self, test: unittest.TestCase, err: ExcInfo) -> None:  # noqa: N802
         super().addFailure(test, err)
         self.outcomes[test._testMethodName] = ("failed", self.failures[-1][1])
 
-    def addError(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+    def addError(self, test: unittest.TestCase, err: ExcInfo) -> None:  # noqa: N802
         super().addError(test, err)
         self.outcomes[test._testMethodName] = ("failed", self.errors[-1][1])
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -32,7 +33,7 @@ def contribution(rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch
 
 def wrapped(value: int, dtype: torch.dtype) -> int:
     info = torch.iinfo(dtype)
-    return (value - info.min) % (info.max - info.min + 1) + info.min
+    return int((value - info.min) % (info.max - info.min + 1) + info.min)
 
 
 def exact_sum(contributions: list[torch.Tensor], dtype: torch.dtype, average: bool) -> torch.Tensor:
@@ -172,7 +173,7 @@ def magnitudes(rank: int, world_size: int) -> float:
         bits = 62 - (world_size - 1).bit_length()
         unit = Fraction(2) ** (math.frexp(largest)[1] - bits)
         for index, column in enumerate(zip(*(c.tolist() for c in every), strict=True)):
-            exact = sum(map(Fraction, column))
+            exact = sum(map(Fraction, column), Fraction())
             result = float(x[index])
             if math.isinf(result):
                 assert abs(exact) >= Fraction(2) ** 1024 - Fraction(2) ** 970
@@ -227,7 +228,10 @@ def test_nan_and_infinity_raise_nothing_and_are_seen_by_all(ranks: Ranks) -> Non
 def layouts(rank: int) -> None:
     base = torch.arange(120, dtype=torch.float32).view(6, 20) * (rank + 1)
     whole = torch.arange(120, dtype=torch.float32).view(6, 20) * 3
-    for view in (lambda t: t.t(), lambda t: t[:, ::3], lambda t: t[2:4], lambda t: t[1], lambda t: t[:, 4:5]):
+    views: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        *(lambda t: t.t(), lambda t: t[:, ::3], lambda t: t[2:4], lambda t: t[1], lambda t: t[:, 4:5])
+    ]
+    for view in views:
         x = base.clone()
         dist.all_reduce(view(x))
         expected = base.clone()

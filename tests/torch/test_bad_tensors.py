@@ -1,5 +1,7 @@
 """Tensors that no collective accepts: only their call raises an error, and the group remains usable."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -25,7 +27,7 @@ def _freed(tensor: torch.Tensor) -> torch.Tensor:
 
 def one_bad_tensor(rank: int, name: str) -> None:
     group = dist.new_group([0, 1])  # the group joins its job with its first call, which is a bad one
-    calls = [
+    calls: list[Callable[[torch.Tensor], object]] = [
         lambda x: dist.all_reduce(x, group=group),
         lambda x: dist.all_reduce(x, dist.ReduceOp.MAX, group=group),
         lambda x: dist.broadcast(x, 0, group=group),
@@ -78,7 +80,7 @@ class ReadOnly(torch.Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, function: object, types: object, args: tuple = (), kwargs: dict | None = None
+        cls, function: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         if getattr(function, "__name__", "") == "copy_":
             raise RuntimeError("this tensor is read-only")

@@ -1,7 +1,8 @@
 """The collectives other than all-reduce: in the network or over Gloo, with the results that torch documents."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -121,9 +122,17 @@ def test_gathers_scatters_and_objects(ranks: Ranks) -> None:
     ranks.run(3, gathers, 3)
 
 
+def forms_of_reduce_scatter(parts: list[torch.Tensor], op: Any) -> list[Callable[[torch.Tensor], object]]:
+    return [
+        lambda out: dist.reduce_scatter(out, parts, op),
+        lambda out: dist.reduce_scatter_single(out, torch.cat(parts), op),
+        lambda out: dist.reduce_scatter_single(out, torch.cat(parts), op, async_op=True).wait(),
+    ]
+
+
 def reduce_scatters(rank: int, world_size: int) -> None:
     everyone = range(world_size)
-    operations = {
+    operations: dict[Any, Callable[[list[float]], float]] = {
         dist.ReduceOp.SUM: lambda columns: sum(columns),
         dist.ReduceOp.AVG: lambda columns: sum(columns) / world_size,
         dist.ReduceOp.MAX: lambda columns: max(columns),
@@ -133,13 +142,7 @@ def reduce_scatters(rank: int, world_size: int) -> None:
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             expected = torch.full((4,), float(function([r + 1.0 + rank for r in everyone])), dtype=torch.float64)
             parts = [torch.full((4,), rank + 1.0 + r, dtype=dtype) for r in everyone]
-            for call in (
-                lambda out, parts=parts, op=op: dist.reduce_scatter(out, parts, op),
-                lambda out, parts=parts, op=op: dist.reduce_scatter_single(out, torch.cat(parts), op),
-                lambda out, parts=parts, op=op: dist.reduce_scatter_single(
-                    out, torch.cat(parts), op, async_op=True
-                ).wait(),
-            ):
+            for call in forms_of_reduce_scatter(parts, op):
                 out = torch.zeros(4, dtype=dtype)
                 call(out)
                 assert torch.allclose(out.double(), expected, rtol=0.01), (op, dtype, out)

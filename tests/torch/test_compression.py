@@ -144,7 +144,7 @@ def test_there_is_a_reference_for_each_method() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "codes"])  # its powers of two have a test below
-def test_all_ranks_end_with_the_reference(outcomes: list[dict], case: str) -> None:
+def test_all_ranks_end_with_the_reference(outcomes: list[dict[str, Any]], case: str) -> None:
     name, options, _ = CASES[case]
     method = by_name(name, **options)
     gradients = [gradient_of(rank).numpy() for rank in range(SIZE)]
@@ -165,11 +165,11 @@ def test_all_ranks_end_with_the_reference(outcomes: list[dict], case: str) -> No
 
 
 @pytest.mark.parametrize("case", [case for case, (_, _, size) in CASES.items() if size is not None])
-def test_the_bytes_sent_are_those_of_the_formula(outcomes: list[dict], case: str) -> None:
+def test_the_bytes_sent_are_those_of_the_formula(outcomes: list[dict[str, Any]], case: str) -> None:
     assert [found[case][2] for found in outcomes] == [CASES[case][2]] * SIZE
 
 
-def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict]) -> None:
+def test_the_bytes_sent_of_methods_with_a_choice(outcomes: list[dict[str, Any]]) -> None:
     kept = ELEMENTS // 50
     sent = {case: [found[case][2] for found in outcomes] for case in CASES}
     assert sent["shared_topk"] == [4 * (kept + 1) + (4 * kept if rank == STEP % SIZE else 0) for rank in range(SIZE)]
@@ -192,7 +192,7 @@ def powers_around(x: np.ndarray, units: np.ndarray) -> np.ndarray:
     size = np.abs(x.astype(np.float64))
     lower = np.where(size < units, 0, np.exp2(np.frexp(np.maximum(size, units))[1] - 1))
     upper = np.where(lower == size, lower, np.where(lower > 0, 2 * lower, units))
-    return np.copysign([lower, upper], x)
+    return np.asarray(np.copysign([lower, upper], x))
 
 
 def require_powers(averages: list[np.ndarray], gradients: list[np.ndarray]) -> None:
@@ -208,7 +208,7 @@ def require_powers(averages: list[np.ndarray], gradients: list[np.ndarray]) -> N
     assert bool((exact[spread] != sums.mean(0)[spread] / len(gradients)).any())  # it is not the middle everywhere
 
 
-def test_sums_of_natural_codes_are_of_the_powers_of_two_around_the_elements(outcomes: list[dict]) -> None:
+def test_sums_of_natural_codes_are_of_the_powers_of_two_around_the_elements(outcomes: list[dict[str, Any]]) -> None:
     require_powers([floats(found["codes"][0]) for found in outcomes], [gradient_of(r).numpy() for r in range(SIZE)])
 
 
@@ -239,7 +239,7 @@ def summed_codes(rank: int) -> dict[str, Any]:
     return found | {"equal": outcome.average.numpy().reshape(REPEATS, -1)}
 
 
-def test_codes_over_packets(server: Any, udp_fabric: Any, outcomes: list[dict]) -> None:
+def test_codes_over_packets(server: Any, udp_fabric: Any, outcomes: list[dict[str, Any]]) -> None:
     """Packets have one byte for each element; the mean of many equal elements is that of the elements."""
     got = Ranks(server, udp_fabric.run_dir).run(SIZE, summed_codes)
     gradients = [gradient_of(rank).numpy() for rank in range(SIZE)]
@@ -251,7 +251,7 @@ def test_codes_over_packets(server: Any, udp_fabric: Any, outcomes: list[dict]) 
         np.testing.assert_allclose(found["dynamic8"][2], 7 / 3, rtol=0, atol=8 * 0.9 / 128)  # half a step
     equal = got[0]["equal"].astype(np.float64)
     for x, column in zip(EQUAL, equal.T, strict=True):
-        [[lower], [upper]] = powers_around(np.float32([x]), np.zeros(1))
+        [[lower], [upper]] = powers_around(np.array([x], np.float32), np.zeros(1))
         deviation = math.sqrt((x - lower) * (upper - x) / (SIZE * REPEATS))
         assert abs(column.mean() - x) <= 4 * deviation + 1e-6 * abs(x)
         assert len(np.unique(column)) == (1 if lower == upper else SIZE + 1)

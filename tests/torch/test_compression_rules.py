@@ -31,8 +31,9 @@ from tests.torch.compression_references import simulated
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compression.md"
 PLACE = Place("weight", 5, 0, 1, seed=9)
-SPARSIFIERS = ("randomk", "shared_topk", "block_topk", "topk", "threshold", "dgc", "sidco")
-SPARSIFIERS += ("shared_sidco", "hard_threshold")
+SPARSIFIERS = (
+    *("randomk", "shared_topk", "block_topk", "topk", "threshold", "dgc", "sidco", "shared_sidco", "hard_threshold"),
+)
 
 
 def gradients_of(size: int, elements: int = 3000) -> list[torch.Tensor]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import nn
@@ -27,13 +30,13 @@ def samples(distribution: str, elements: int, seed: int = 1) -> torch.Tensor:
     if distribution == "Gauss":
         values = random.standard_normal(elements)
     else:
-        magnitudes = {
+        draw: dict[str, Callable[[], npt.NDArray[np.float64]]] = {
             "Laplace": lambda: random.exponential(size=elements),
             "gamma": lambda: random.gamma(0.6, size=elements),
             "Pareto": lambda: (random.uniform(size=elements) ** -0.2 - 1) / 0.2,
             "Student": lambda: np.abs(random.standard_t(3, elements)),
-        }[distribution]()
-        values = magnitudes * random.choice([-1, 1], elements)
+        }
+        values = draw[distribution]() * random.choice([-1, 1], elements)
     return torch.from_numpy(values.astype(np.float32))
 
 
@@ -151,7 +154,7 @@ def test_stages_belong_to_parameters_and_to_checkpoints() -> None:
     ("options", "message"),
     [({"fit": "normal"}, "fit is 'normal'"), ({"stages": 0}, "stages is 0"), ({"density": 2}, "density is 2")],
 )
-def test_arguments_of_sidco(options: dict, message: str) -> None:
+def test_arguments_of_sidco(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         by_name("sidco", **options)
 

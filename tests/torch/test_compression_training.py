@@ -369,7 +369,7 @@ def bad_arguments(rank: int) -> None:
         ((model, by_name("topk"), "auto", dist.new_group(backend="gloo")), TypeError, "of the switchml backend"),
     ):
         with pytest.raises(error) as raised:
-            CompressionState(*arguments)  # type: ignore[arg-type]
+            CompressionState(*arguments)
         assert message in str(raised.value)
     state = CompressionState(model, by_name("topk"))
     with pytest.raises(ValueError, match="factor is 0"):
@@ -467,12 +467,13 @@ def sharded_bytes(rank: int) -> list[int]:
     """Return the bytes of packets of compressed collectives for 4096 elements and two ranks."""
     sent = []
     group, x, part = dist.group.WORLD, torch.ones(4096), torch.empty(2048)
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: ReduceScatter(by_name("none"))(part, x, group, dist.ReduceOp.AVG),
         lambda: ReduceScatter(by_name("lanes", bits=8))(part, x, group, dist.ReduceOp.AVG),
         lambda: ReduceScatter(by_name("signsgd"))(part, x, group, dist.ReduceOp.AVG),
         lambda: AllGather()(x, part, group),
-    ):
+    )
+    for call in calls:
         before = switchml.torch.statistics()["wire_bytes"]
         call()
         sent.append(switchml.torch.statistics()["wire_bytes"] - before)

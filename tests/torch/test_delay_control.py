@@ -125,7 +125,7 @@ def test_round_trips_tell_the_time_of_a_step_whoever_measures_them() -> None:
     sums = [[0.0, 0], [0.0, 0]]
     methods = [DelayControl(2.2 * TARGET, sensor="round_trips") for _ in sums]
     for method, read in zip(methods, sums, strict=True):
-        method._round_trips = RoundTrips(lambda read=read: (read[0], int(read[1])))
+        method._round_trips = RoundTrips(lambda read=read: (read[0], int(read[1])))  # type: ignore[misc]
 
     def step(number: int, seconds: float) -> int:
         bits = stepped(methods, number)
@@ -181,8 +181,10 @@ def made_steps(method: DelayControl, rank: int, stop: float, steps: int) -> tupl
 
     def rounds(step: int) -> Rounds:
         inner = method.rounds(gradient, Place("w", step, rank, 2))
-        answer = yield next_of(inner, None)
-        request = next_of(inner, answer)
+        first = next_of(inner, None)
+        assert not isinstance(first, Outcome)
+        request = next_of(inner, (yield first))
+        assert not isinstance(request, Outcome)
         if rank == 1:
             time.sleep(stop)
         outcome = next_of(inner, (yield request))

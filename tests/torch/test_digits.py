@@ -18,7 +18,7 @@ def example(name: str) -> Any:
     return __import__(name)
 
 
-def trained(rank: int, model: str, seeds: list[int], epochs: int) -> list[dict]:
+def trained(rank: int, model: str, seeds: list[int], epochs: int) -> list[dict[str, Any]]:
     options = argparse.Namespace(epochs=epochs, batch=64, learning_rate=3e-3)
     return [example("torch_digits").train(model, seed, options) for seed in seeds]
 
@@ -51,7 +51,7 @@ def test_gloo_and_the_switch_end_alike_and_the_switch_always_the_same(
 def test_narrow_lanes_end_like_gloo(ranks: Ranks) -> None:
     compare = example("torch_digits_compare")
 
-    def train(way: str, *seeds: int) -> list[dict]:
+    def train(way: str, *seeds: int) -> list[dict[str, Any]]:
         backend, environment = compare.backend_of(way)
         every = ranks.run(
             4, trained, "perceptron", list(seeds), 6, backend=backend, environment=environment, seconds=100
@@ -71,7 +71,7 @@ def test_the_comparison_says_what_does_not_hold_and_draws(tmp_path: Path) -> Non
     good = gloo | {"test_accuracy": 0.954, "parameters_sha256": ["c", "c"]}
     worse, apart = good | {"test_accuracy": 0.942}, good | {"parameters_sha256": ["c", "d"]}
 
-    def judged(way: str, *results: dict, again: dict = good) -> list[str]:
+    def judged(way: str, *results: dict[str, Any], again: dict[str, Any] = good) -> list[str]:
         return list(compare.judge({"gloo": [gloo] * len(results), way: list(results)}, {way: again}))
 
     assert judged("32", good) == []

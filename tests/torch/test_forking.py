@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from tests.torch.training_tasks import STEPS, WIDTH, assert_same_on_all_ranks, p
 EXITED_WELL = 7
 
 
-class Samples(Dataset):  # type: ignore[type-arg]
+class Samples(Dataset):
     """Samples; the first of each batch collects garbage, as a worker of a DataLoader does at some time."""
 
     def __len__(self) -> int:
@@ -95,7 +96,7 @@ def test_workers_of_a_loader_are_forked_after_groups_were_used(ranks: Ranks) -> 
 def forks(rank: int) -> None:
     """Fork children that release groups in every way; the rank continues after each."""
     gc.disable()
-    groups = use_groups(2)
+    groups: tuple[Any, ...] = use_groups(2)
     work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
 
     def let_go() -> None:

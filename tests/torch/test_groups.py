@@ -146,7 +146,7 @@ def with_aggregators(rank: int) -> str:
     unknown = dist.new_group(pg_options=switchml.torch.Options(aggregators=("nowhere",)))
     dist.all_reduce(x, group=unknown)
     assert (x == 4).all()
-    return unknown.state
+    return str(unknown.state)
 
 
 def test_a_group_names_its_aggregators(ranks: Ranks) -> None:
@@ -197,7 +197,7 @@ def urgent_and_other_sums(rank: int) -> str:
         assert small.eq(3.0).all()
     assert urgent.job != other.job
     dist.barrier()
-    return urgent.job
+    return str(urgent.job)
 
 
 def test_a_group_may_be_urgent(ranks: Ranks, fabric: Ctl) -> None:
@@ -223,7 +223,7 @@ def test_ctl_lists_the_jobs(ranks: Ranks, fabric: Ctl) -> None:
 
 
 def job_of_default(rank: int) -> str:
-    return dist.group.WORLD.job
+    return str(dist.group.WORLD.job)
 
 
 def absent(rank: int) -> str:

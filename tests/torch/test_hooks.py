@@ -58,7 +58,7 @@ def with_and_without_hook(rank: int) -> bytes:
     ours, without = (trained(rank, with_hook) for with_hook in (True, False))
     for mine, theirs in zip(ours, without, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
-    return torch.cat([parameter.flatten() for parameter in ours]).numpy().tobytes()
+    return bytes(torch.cat([parameter.flatten() for parameter in ours]).numpy().tobytes())
 
 
 def test_ddp_with_the_hook_ends_with_the_same_bits_on_all_ranks(ranks: Ranks) -> None:
@@ -138,7 +138,7 @@ def on_cuda(rank: int) -> bytes:
         x = torch.randn(8, 200, generator=torch.Generator().manual_seed(100 * step + rank))
         model(x.to(device)).square().sum().backward()
         optimizer.step()
-    return torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()]).numpy().tobytes()
+    return bytes(torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()]).numpy().tobytes())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +52,14 @@ def expect_path(path: str, call: Callable[[], object], calls: int = 1) -> None:
     assert made == {"network": 0, "gloo": 0, path: calls}
 
 
+def forms_of_reduce_scatter(given: torch.Tensor, op: Any) -> list[Callable[[torch.Tensor], object]]:
+    return [
+        lambda out: dist.reduce_scatter_single(out, given, op),
+        lambda out: dist.reduce_scatter(out, list(given.split(PART)), op),
+        lambda out: dist.reduce_scatter_single(out, given, op, async_op=True).wait(),
+    ]
+
+
 def reduce_scatters(rank: int, world_size: int) -> None:
     """Every form gives the bits of an all-reduce of the part."""
     for dtype in SUMMED:
@@ -64,14 +74,9 @@ def reduce_scatters(rank: int, world_size: int) -> None:
             for part in parts:
                 dist.all_reduce(part, op)
             expected = parts[rank]
-            forms: list[Callable[[torch.Tensor], object]] = [
-                lambda out, given=given, op=op: dist.reduce_scatter_single(out, given, op),
-                lambda out, given=given, op=op: dist.reduce_scatter(out, list(given.split(PART)), op),
-                lambda out, given=given, op=op: dist.reduce_scatter_single(out, given, op, async_op=True).wait(),
-            ]
-            for form in forms:
+            for form in forms_of_reduce_scatter(given, op):
                 out = torch.zeros(PART, dtype=dtype)
-                expect_path("network", lambda form=form, out=out: form(out))
+                expect_path("network", partial(form, out))
                 if dtype == torch.float64:  # the exponent is that of the whole tensor, not of a part
                     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-15)
                 else:
@@ -159,14 +164,14 @@ def all_gathers(rank: int, world_size: int) -> None:
                 dist.broadcast(part, 0)
             given = raw[rank].view(dtype)
             whole = torch.zeros(size * world_size, dtype=dtype)
-            expect_path("network", lambda given=given, whole=whole: dist.all_gather_single(whole, given))
+            expect_path("network", partial(dist.all_gather_single, whole, given))
             assert torch.equal(whole.view(torch.uint8), torch.cat(raw)), (dtype, size)
             within = torch.zeros(size * world_size, dtype=dtype)
             within[rank * size : (rank + 1) * size] = given
             dist.all_gather_single(within, within[rank * size : (rank + 1) * size])
             assert torch.equal(within.view(torch.uint8), torch.cat(raw))
             apart = [torch.zeros(size, dtype=dtype) for _ in range(world_size)]
-            expect_path("network", lambda given=given, apart=apart: dist.all_gather(apart, given))
+            expect_path("network", partial(dist.all_gather, apart, given))
             assert all(torch.equal(a.view(torch.uint8), b) for a, b in zip(apart, raw, strict=True))
     columns = [torch.zeros(4, 3).t() for _ in range(world_size)]
     dist.all_gather(columns, torch.full((3, 4), float(rank)))

@@ -22,7 +22,7 @@ from tests.torch.training_tasks import WIDTH, assert_close, assert_same_on_all_r
 
 STEPS = 4
 BUCKET = 16 << 10
-CUT = {"partition": 32 << 10, "credit": 48 << 10}
+CUT: dict[str, Any] = {"partition": 32 << 10, "credit": 48 << 10}
 
 
 def make_model(seed: int = 1) -> nn.Module:
@@ -289,7 +289,7 @@ def refusals(rank: int) -> None:
     optimizer = scheduled(model)
     refused(TypeError, "give the plain one", lambda: ScheduledOptimizer(optimizer, model))
     refused(TypeError, "neither can its model: copy the model before", lambda: copy.deepcopy(model))
-    refused(RuntimeError, "closure", lambda: optimizer.step(lambda: 0.0))
+    refused(RuntimeError, "closure", lambda: optimizer.step(lambda: 0.0))  # type: ignore[arg-type]
     refused(RuntimeError, "close\\(\\)", lambda: optimizer.add_param_group({"params": []}))
     refused(RuntimeError, "between the backward pass and step", lambda: optimizer.clip_grad_norm_(1.0))
     clip = torch.nn.utils.clip_grad_norm_

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 import switchml
 import switchml.torch
 from switchml.torch import Options
-from switchml.torch.collectives import Ranks as CollectiveRanks
+from switchml.torch.collectives import Conditions
 from switchml.torch.deadlines import Deadline
 from switchml.torch.reductions import reduction_of
 from switchml.torch.sparse_tensors import SparseAllReduce
@@ -131,17 +131,17 @@ def test_the_fallback_reduces_over_gloo(server: RendezvousServer) -> None:
 def shares(rank: int, world_size: int, private: bool) -> None:
     """Give the result of each rank in turn to the others, as after a loss of the network."""
     gloo = dist.group.WORLD._gloo
-    arguments = (reduction_of("sum"), CollectiveRanks(rank, world_size), private, Options(), timedelta(seconds=30))
+    conditions = Conditions(rank, world_size, private, Options(), timedelta(seconds=30))
     for giver in range(world_size):
         ours = random_sparse(rank + giver, (ROWS, 3), 1, 0 if rank == 1 else 20, torch.float32)
         lacking = ours.clone()
-        reduced = SparseAllReduce(ours, *arguments)
+        reduced = SparseAllReduce(ours, reduction_of("sum"), conditions)
         reduced.start_over_gloo(gloo)
         for handle in reduced.handles:
             handle.wait()
         reduced.finish()
         if rank != giver:
-            reduced = SparseAllReduce(lacking, *arguments)
+            reduced = SparseAllReduce(lacking, reduction_of("sum"), conditions)
         reduced.share(gloo, giver, None, Deadline.after(timedelta(seconds=30)))
         reduced.deliver()
         shared = ours if rank == giver else lacking

@@ -108,8 +108,8 @@ def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path, limit: C
 def test_a_restart_on_two_nodes_which_count_differently(home: Ctl, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    options = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
-    options += ("--rdzv-id", "two-nodes", "--max-restarts", "1")
+    options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+    options += ["--rdzv-id", "two-nodes", "--max-restarts", "1"]
     arguments = ("--backend", "none", "--crash", "3")
     nodes = [torchrun(home, 2, tmp_path, *options, arguments=arguments) for _ in range(2)]
     try:

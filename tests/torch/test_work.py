@@ -216,7 +216,7 @@ def timed_out(rank: int) -> str:
     if rank == 0:
         assert raised.value.ranks == (1,)
         store().set("the other rank is out of time", "")
-    return raised.value.reason
+    return str(raised.value.reason)
 
 
 def test_a_collective_that_is_out_of_time_names_the_rank_that_is_missing(ranks: Ranks) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,13 +31,13 @@ def pending(rank: int) -> torch.Tensor:
 
 
 def values(tensor: torch.Tensor) -> list[float]:
-    return (tensor + 0).tolist()
+    return list((tensor + 0).tolist())
 
 
 def every_collective(rank: int) -> None:
     group: Any = dist.group.WORLD
     parts = [pending(rank), torch.full((4,), TOTAL)]
-    for call, expected in (
+    calls: tuple[tuple[Callable[[torch.Tensor], object], float], ...] = (
         (lambda x: dist.all_reduce(x), SIZE * TOTAL),
         (lambda x: dist.all_reduce(x, dist.ReduceOp.MAX), TOTAL),
         (lambda x: dist.all_reduce(x, async_op=True).wait(), SIZE * TOTAL),
@@ -48,15 +49,17 @@ def every_collective(rank: int) -> None:
         (lambda x: dist.all_to_all_single(x, torch.full((4,), TOTAL)), TOTAL),
         (lambda x: dist.all_gather_single(x, torch.full((2,), TOTAL)), TOTAL),
         (lambda x: dist.reduce_scatter_single(x, torch.ones(8)), float(SIZE)),
-    ):
+    )
+    for call, expected in calls:
         tensor = pending(rank)
         call(tensor)
         assert values(tensor) == [expected] * 4
-    for call_with in (
+    calls_with: tuple[Callable[[torch.Tensor, list[torch.Tensor]], object], ...] = (
         lambda x, out: dist.all_gather(out, x),
         lambda x, out: dist.all_to_all(out, [x, pending(rank)]),
         lambda x, out: dist.all_gather(list(map(functional.AsyncCollectiveTensor, out)), x),
-    ):
+    )
+    for call_with in calls_with:
         out = [torch.zeros(4) for _ in range(SIZE)]
         call_with(pending(rank), out)
         assert [part.tolist() for part in out] == [[TOTAL] * 4] * SIZE

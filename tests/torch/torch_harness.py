@@ -45,7 +45,7 @@ class RendezvousServer:
 
     @property
     def port(self) -> int:
-        return self._store.port
+        return int(self._store.port)
 
     def __enter__(self) -> RendezvousServer:
         return self
@@ -111,7 +111,7 @@ class Ranks:
             while open_ranks:
                 ready = wait(list(open_ranks), timeout=begin + seconds - time.monotonic())
                 assert ready, f"ranks {[ranks.index(r) for r in open_ranks.values()]} have not ended in {seconds} s"
-                for connection in ready:
+                for connection in [one for one in open_ranks if one in ready]:
                     rank = open_ranks.pop(connection)
                     rank.seconds = time.monotonic() - begin
                     try:

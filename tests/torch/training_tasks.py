@@ -34,7 +34,7 @@ def parameters(model: nn.Module) -> list[torch.Tensor]:
 def assert_same_on_all_ranks(tensors: list[torch.Tensor]) -> None:
     """Check that the tensors have the same bits on all ranks."""
     mine = torch.cat([tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors])
-    everyones: list = [None] * dist.get_world_size()
+    everyones: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(everyones, mine.numpy().tobytes())
     assert len(set(everyones)) == 1
 
