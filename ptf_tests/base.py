@@ -170,7 +170,8 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
 
     def send_admitted(self, entry: fy.P4TableEntry, port: int, frame: bytes, verdict: Verdict) -> None:
         """Send a frame that an entry of the worker table admits, and state its verdict."""
-        key, job_id = worker_key(entry), (entry.match or {})["job"]
+        assert entry.match is not None
+        key, job_id = worker_key(entry), entry.match["job"]
         packets, byte_count = self._workers.get(key, (0, 0))
         self._workers[key] = (packets + 1, byte_count + len(frame))
         self._verdicts[job_id << 4 | verdict] += 1

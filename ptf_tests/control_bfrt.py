@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import finsy as fy
 
@@ -19,9 +20,12 @@ from switchml.dataplane.constants import DropReason
 
 __all__ = ["BfrtControl"]
 
+_EntityT = TypeVar("_EntityT", bound=Entity)
+_KeyT = TypeVar("_KeyT")
+
 _PROGRAM_TABLES = ("worker_table", "job_table", "rank_table", "l2_table")
 _DROP_COUNTERS = ("SwitchMLIngress.drop_counter", "SwitchMLEgress.drop_counter")
-_PORT = {"$SPEED": "BF_SPEED_10G", "$FEC": "BF_FEC_TYP_NONE", "$PORT_ENABLE": True}
+_PORT: dict[str, str | bool] = {"$SPEED": "BF_SPEED_10G", "$FEC": "BF_FEC_TYP_NONE", "$PORT_ENABLE": True}
 
 
 class BfrtControl(Control):
@@ -137,7 +141,7 @@ class BfrtControl(Control):
         return sum([(await self._cells(counter, [reason]))[reason][0] for counter in _DROP_COUNTERS])
 
 
-def _without_listeners(entity: Entity) -> Entity:
+def _without_listeners(entity: _EntityT) -> _EntityT:
     """Return an entity without the action parameter `ranks`, which a program without owned results does not have."""
     if not isinstance(entity, fy.P4TableEntry) or not isinstance(entity.action, fy.P4TableAction):
         return entity
@@ -150,7 +154,7 @@ def map_requests(names: Names, *tables: Table) -> list[pb.Entity]:
     return [names.request(table) for table in tables]
 
 
-def _add(counts: dict, more: dict) -> None:
+def _add(counts: dict[_KeyT, Count], more: Mapping[_KeyT, Count]) -> None:
     for key, (packets, size) in more.items():
         if packets or size:
             before = counts.get(key, (0, 0))

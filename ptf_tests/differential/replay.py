@@ -33,7 +33,7 @@ def main(file: Path, target: str, other: str | None) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise click.ClickException(f"{file} is not a saved sequence: {error}") from None
     compared = other_of(sequence.values) if other is None else OTHERS[other]
-    classes = [compared, Soft] if target == "both" else [TARGETS[target]]
+    classes: list[type[Target]] = [compared, Soft] if target == "both" else [TARGETS[target]]
     try:
         for one in classes:
             one.check_available()

@@ -166,13 +166,13 @@ def _any_worker(draw: st.DrawFn, max_workers: int, any_parents: bool) -> Put:
         "slot": slot,
     }
     action = draw(st.sampled_from(("admit", "admit", "admit_below", *(("admit_parent",) if any_parents else ()))))
-    bits, masks = (1, 2, 4, 0, 3), (1, 3, 7, 0)
+    bits, masks = [1, 2, 4, 0, 3], [1, 3, 7, 0]
     if action == "admit":
         # The last bit of a smaller bitmap than the soft switch's is the parent's there, but not in the soft switch.
-        bits += (1 << (max_workers - 1),) if max_workers == PROTOCOL_MAX_WORKERS else ()
-        masks += ((1 << max_workers) - 1,)
+        bits += [1 << (max_workers - 1)] if max_workers == PROTOCOL_MAX_WORKERS else []
+        masks += [(1 << max_workers) - 1]
     if action == "admit_parent":
-        own = {"completed_here": draw(st.integers(0, 1))}
+        own: dict[str, Any] = {"completed_here": draw(st.integers(0, 1))}
     else:
         own = {"worker_bit": draw(st.sampled_from(bits))}
     return _put(
@@ -253,11 +253,11 @@ def _contributions(
     if from_parent and not can.contradict:
         empty = can.grow and (phase + slot) % 3 == 0
     count = 0 if empty else pick.any(job.values, 1)
-    lengths = (0, 1, job.values - 1, job.values, job.values + 1)
+    lengths = [0, 1, job.values - 1, job.values, job.values + 1]
     number_format = pick("format", Format.INT32, 0, 3)
     if can.expand:
         number_format = pick("format", pick.any(Format.INT32, Format.INT32, *CODED_FORMATS), 0, 1, *range(3, 7), 0xFF)
-        lengths += (job.values // 4, 4 * job.values)  # words that take the bytes of codes, and the reverse
+        lengths += [job.values // 4, 4 * job.values]  # words that take the bytes of codes, and the reverse
     elif can.floats:
         number_format = pick("format", pick.any(Format.INT32, Format.FLOAT32, Format.FLOAT32), 0, 3, 0xFF)
     length = pick("payload", 0 if empty else job.values, *lengths)

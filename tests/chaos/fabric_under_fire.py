@@ -477,7 +477,7 @@ def _left_in_switch(detail: pb.SwitchDetail, live: list[pb.Job]) -> list[str]:
     if left:
         found.append(f"{left} slots are left")
     entries = [entry for entry in detail.entries if entry.table != "switch_address_table"]
-    tables = [entry.table for entry in entries if entry.match.get("job") not in map(str, here)]
+    tables = [entry.table for entry in entries if entry.match.get("job") not in {str(job) for job in here}]
     found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
     found += ["multicast groups are left"] if detail.groups and not here else []
     return found

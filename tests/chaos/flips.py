@@ -221,8 +221,8 @@ def end_to_end(what: str, dtype: str, step: int) -> list[str]:
             fabric.switch_udp_port, fabric.seen_port = middle.port, middle.seen_port
             phase = int(dtype == "float32" and what != "exponent")  # floats learn their exponent first
             trials = Trials(fabric, middle, dtype, phase)
-            for name, kind, change, between in now:
-                found.setdefault(name, Counter())[trials.one(kind, change, between)] += 1
+            for name, kind_of_packet, change, between in now:
+                found.setdefault(name, Counter())[trials.one(kind_of_packet, change, between)] += 1
             middle.close()
     rows = []
     for name, counts in found.items():

@@ -53,6 +53,8 @@ class Stricken:
 class Racks(FabricUnderFire):
     """A fabric of racks; `start_jobs` starts the next run's jobs."""
 
+    bystander: subprocess.Popen[str]
+
     def up_in_time(self) -> None:
         """Start the fabric, again if the machine was too busy for that in the time that `up` has."""
         for attempt in range(ATTEMPTS):

@@ -28,7 +28,7 @@ from switchml.common.errors import StartError
 from switchml.controller.errors import ControllerError
 from tests.chaos import racks, storms
 from tests.chaos.fabric_under_fire import STEPS, FabricUnderFire, Shape
-from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.faults import FAULTS, NAMESPACES, Fault
 from tests.chaos.outcome import Outcome, table
 from tests.chaos.racks import Racks
 from tests.chaos.storms import STORMS, Storm
@@ -242,7 +242,7 @@ def chosen_runs(options: argparse.Namespace) -> Iterator[Run]:
 def short_runs(options: argparse.Namespace) -> Iterator[Run]:
     """Yield the runs of the short form: some faults of one switch, and some on racks."""
     yield from runs_on_fabrics(options, list(SHORT), options.kind or ["shm", "udp"], len(SHORT))
-    options.racks, [kind] = 2, racks.NAMESPACES or ("udp",)
+    options.racks, [kind] = 2, NAMESPACES or ("udp",)
     names = [name for name in SHORT_ON_RACKS if kind in racks.RACK_FAULTS[name].kinds]
     yield from runs_on_racks(options, names, [kind], len(names))
 

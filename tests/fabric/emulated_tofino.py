@@ -229,7 +229,7 @@ def _ipv4(source: str, destination: str, length: int) -> bytes:
     """Return the IPv4 header of a UDP datagram of this length."""
     addresses = socket.inet_aton(source) + socket.inet_aton(destination)
     header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0, 0x4000, 64, socket.IPPROTO_UDP, 0) + addresses
-    total = sum(struct.unpack("!10H", header))
+    total: int = sum(struct.unpack("!10H", header))
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
     return header[:10] + (total ^ 0xFFFF).to_bytes(2, "big") + header[12:]

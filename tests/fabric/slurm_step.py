@@ -25,7 +25,12 @@ def srun() -> int:
         subprocess.Popen(options.command, env={**os.environ, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)})
         for task in range(options.ntasks)
     ]
-    signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
+
+    def terminate(*_: object) -> None:
+        for task in tasks:
+            task.terminate()
+
+    signal.signal(signal.SIGTERM, terminate)
     return max(abs(task.wait()) for task in tasks)
 
 

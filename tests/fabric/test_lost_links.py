@@ -53,11 +53,11 @@ def cut(ctl: Ctl) -> Callable[[], None]:
     return lambda: set_link("up")
 
 
-def lose_results(ctl: Ctl) -> Callable[[], None]:
+def lose_results(ctl: Ctl) -> Callable[[], object]:
     """Let a leaf drop what it receives from the spine, and return the function that ends this."""
     command = ("switch", "loss", "leaf2", "--port", str(UPLINK), "--ingress")
     ctl.run(*command, "1")
-    return lambda: ctl.run(*command, "0") and None
+    return lambda: ctl.run(*command, "0")
 
 
 def test_a_dead_uplink_is_named(ctl: Ctl, limit: Callable[[float], float]) -> None:

@@ -16,6 +16,7 @@ def scalar(field: FieldDescriptor, data: atheris.FuzzedDataProvider) -> object:
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         return data.ConsumeBool()
     if kind == FieldDescriptor.CPPTYPE_ENUM:
+        assert field.enum_type is not None
         return data.PickValueInList([value.number for value in field.enum_type.values])
     bits = 64 if kind in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64) else 32
     signed = kind in (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)

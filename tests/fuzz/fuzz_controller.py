@@ -226,7 +226,7 @@ def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
             pb.AgentMessage(
                 rank_event=pb.RankEvent(job=job, epoch=epoch, rank=rank, kind=kind, detail="why", position=1)
             )
-            for kind in pb.RankEvent.Kind.values()
+            for kind, _ in pb.RankEvent.Kind.items()
         ],
         *[
             pb.AgentMessage(
@@ -237,7 +237,7 @@ def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
             for _ in range(3)
         ],
     ]
-    message = data.PickValueInList(kinds)
+    message: pb.AgentMessage = data.PickValueInList(kinds)
     if message.HasField("rank_event") and message.rank_event.kind == pb.RankEvent.KIND_CHECK_FAILED:
         message.rank_event.call.operation = "sum"
     return message

@@ -22,9 +22,10 @@ def value(data: atheris.FuzzedDataProvider, depth: int = 0) -> str:
     if kind == 4:
         return str(data.ConsumeInt(9))
     if kind == 5:
-        return '"' + data.ConsumeUnicodeNoSurrogates(data.ConsumeIntInRange(0, 210)).replace('"', "") + '"'
+        text: str = data.ConsumeUnicodeNoSurrogates(data.ConsumeIntInRange(0, 210))
+        return '"' + text.replace('"', "") + '"'
     if kind == 6:
-        return data.PickValueInList(["true", "false", "null", "NaN", "1e999", "-1", "1.5", "[]", '"shrink"'])
+        return str(data.PickValueInList(["true", "false", "null", "NaN", "1e999", "-1", "1.5", "[]", '"shrink"']))
     if kind == 7 and depth < 3:
         keys = ("sequence", "operation", "op", "dtype", "elements", "root")
         return "{" + ", ".join(f'"{key}": {value(data, depth + 1)}' for key in keys) + "}"
@@ -34,7 +35,7 @@ def value(data: atheris.FuzzedDataProvider, depth: int = 0) -> str:
 def message(data: atheris.FuzzedDataProvider) -> bytes:
     """Return a message, which is usually JSON with the right keys."""
     if data.ConsumeIntInRange(0, 3) == 0:
-        return data.ConsumeBytes(MESSAGE_BYTES + 10)
+        return bytes(data.ConsumeBytes(MESSAGE_BYTES + 10))
     name = data.PickValueInList(list(NAMES))
     keys = [key for key in KEYS.get(name, ()) if data.ConsumeIntInRange(0, 7) != 0]
     return ("{" + ", ".join([f'"type": "{name}"', *(f'"{key}": {value(data)}' for key in keys)]) + "}").encode()

@@ -126,7 +126,8 @@ def closed_port() -> int:
 def time_of_a_call(group: RankGroup, elements: int, calls: int) -> float:
     """Return the median, over calls, of the slowest rank's seconds; the ranks check their sums."""
     answers = group.command(f"all_reduce {elements} {calls} 2")
-    return statistics.median(max(of_ranks) for of_ranks in zip(*(a["seconds"] for a in answers), strict=True))
+    slowest: list[float] = [max(of_ranks) for of_ranks in zip(*(a["seconds"] for a in answers), strict=True)]
+    return statistics.median(slowest)
 
 
 def measure(system: SwitchML, group: RankGroup, options: argparse.Namespace) -> tuple[list[dict[str, float]], Any]:

@@ -27,7 +27,7 @@ _DEADLINE = 300.0
 def contribution(rank: int, elements: int, step: int = 0) -> npt.NDArray[np.float32]:
     """Return the values of a rank in the all-reduce of this number."""
     values = np.random.default_rng(rank).integers(-LARGEST, LARGEST, elements, dtype=np.int8, endpoint=True)
-    return values.astype(np.float32) + np.float32(step)
+    return np.asarray(values.astype(np.float32) + np.float32(step))
 
 
 class RankGroup:

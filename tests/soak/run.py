@@ -29,9 +29,10 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store.events import EVENTS_KEPT
 from switchml.launch.settings import EMBEDDED_VALUES
-from tests.soak.fabric import SHM_AGENTS, SLOTS, SoakFabric, soak_fabric, wait_until
+from tests.soak.fabric import SHM_AGENTS, SLOTS, SoakFabric, soak_fabric
 from tests.soak.flatness import Verdict, judge
 from tests.soak.sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
+from tests.support.fabric_harness import wait_until
 
 JOBS = 16
 RANKS = 64
@@ -145,7 +146,7 @@ class Soak:
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(self.samples) < _LEAST_SAMPLES:
             due = time.monotonic() + every
-            self._wait(lambda due=due: time.monotonic() >= due, "the next sample is due", every + _WAIT_SECONDS)
+            self._wait(lambda due=due: time.monotonic() >= due, "the next sample is due", every + _WAIT_SECONDS)  # type: ignore[misc]
             self._fill()
             self.samples.append(self._sample())
             self._end(self._chance.sample(range(LASTING_JOBS, JOBS), self._chance.randint(1, 3)))
