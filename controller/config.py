@@ -73,7 +73,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.grpc_address import parse_grpc_address
-from switchml.common.job_numbers import MINIMUM_SLOTS, highest_port, is_power_of_two
+from switchml.common.job_numbers import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.names import NAME_RULE, is_full_name, is_name
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
 from switchml.common.tls import Security
@@ -87,6 +87,7 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
+from switchml.dataplane.targets import TARGETS, Target
 from switchml.dataplane.tofino_port import TofinoPort
 
 if sys.version_info >= (3, 11):
@@ -110,10 +111,6 @@ EVERY_AGENT: Final = "*"
 """The name for all agents in the list of shared agents."""
 
 
-_DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
-_DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
-_DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
-_COMPILED_VALUES = {"switchml": (64, 256), "switchml_floats": (64,)}  # dataplane/p4/build/bmv2
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
 _NO_MAC = "00:00:00:00:00:00"
@@ -136,7 +133,7 @@ class SwitchConfig:
     """
 
     name: str
-    target: str
+    target: Target
     address: str
     p4runtime: str = ""
     bfrt: str = ""
@@ -167,9 +164,6 @@ class SwitchConfig:
         """
         where = f"switch {self.name!r}"
         _require(is_name(self.name), f"{where}: name must be {NAME_RULE}")
-        _require(
-            self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is not one of {', '.join(_DEFAULT_POOL)}"
-        )
         self._check_interface(where)
         _require(self.tls in _TLS, f"{where}: tls is {self.tls!r} and must be {', '.join(_TLS)}")
         try:
@@ -184,8 +178,8 @@ class SwitchConfig:
         for name, low, high in (
             ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
-            ("multicast_port", 1, highest_port(self.target)),
-            ("aggregator_port", 1, highest_port(self.target)),
+            ("multicast_port", 1, self.target.highest_port),
+            ("aggregator_port", 1, self.target.highest_port),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),
@@ -210,7 +204,7 @@ class SwitchConfig:
     def _check_multicast(self, where: str) -> None:
         if not self.multicast:
             return
-        _require(self.target == "soft", f"{where}: multicast is for target soft; a P4 switch copies results itself")
+        _require(self.target.udp_ports, f"{where}: multicast is for target soft; a P4 switch copies results itself")
         try:
             groups = IPv4Network(self.multicast)
         except ValueError as error:
@@ -224,39 +218,40 @@ class SwitchConfig:
     def _check_parent(self, where: str) -> None:
         if self.parent is None:
             return
-        highest = highest_port(self.target)
+        highest = self.target.highest_port
         _require(
             1 <= self.parent.uplink <= highest,
             f"{where}: parent: uplink is {self.parent.uplink} and must be 1 to {highest}",
         )
 
     def _check_program(self, where: str) -> None:
-        if self.target != "bmv2":
+        programs = self.target.programs
+        if not programs:
             return
         _require(
-            self.program in _COMPILED_VALUES,
-            f"{where}: program is {self.program!r}; those for bmv2 are {' and '.join(_COMPILED_VALUES)}",
+            self.program in programs,
+            f"{where}: program is {self.program!r}; those for {self.target} are {' and '.join(programs)}",
         )
-        compiled = _COMPILED_VALUES[self.program]
+        compiled = programs[self.program]
         _require(
             self.values in compiled,
-            f"{where}: values_per_packet is {self.values}; the P4 program {self.program} for bmv2 is compiled for"
-            f" {' and '.join(map(str, compiled))}",
+            f"{where}: values_per_packet is {self.values}; the P4 program {self.program} for {self.target} is compiled"
+            f" for {' and '.join(map(str, compiled))}",
         )
 
     def _check_interface(self, where: str) -> None:
         """Check that the target's interface is given, and that of no other target."""
-        mine, other = ("bfrt", "p4runtime") if self.target == "tofino" else ("p4runtime", "bfrt")
+        mine = self.target.interface
+        other = "p4runtime" if mine == "bfrt" else "bfrt"
         _require(not getattr(self, other), f"{where}: {other} is not an interface of target {self.target}; set {mine}")
         _require(bool(self.control), f"{where}: {mine} missing; it is the address of its control interface")
         _require_address(self.control, f"{where}: {mine}")
-        _require(self.target == "soft" or not self.udp_ports, f"{where}: udp_ports are those of a soft switch")
-        _require(self.target == "tofino" or not self.ports, f"{where}: only a tofino has ports that are set up")
-        _require(self.target == "tofino" or self.device != 0, f"{where}: device_id is 0 and P4Runtime counts from 1")
+        _require(self.target.udp_ports or not self.udp_ports, f"{where}: udp_ports are those of a soft switch")
+        _require(self.target.configures_ports or not self.ports, f"{where}: only a tofino has ports that are set up")
+        _require(self.device >= self.target.first_device, f"{where}: device_id is 0 and P4Runtime counts from 1")
         hosts = [port.number for port in self.ports if port.role == "host"]
         _require(
-            self.target != "tofino" or bool(hosts),
-            f"{where}: no [[switches.ports]] names a port of a host",
+            not self.target.configures_ports or bool(hosts), f"{where}: no [[switches.ports]] names a port of a host"
         )
         for what, values in (("number", hosts), ("name", [port.name for port in self.ports])):
             for value in values:
@@ -270,7 +265,7 @@ class SwitchConfig:
     @property
     def control(self) -> str:
         """The address of its control interface, P4Runtime or BfRt."""
-        return self.bfrt if self.target == "tofino" else self.p4runtime
+        return self.bfrt if self.target.interface == "bfrt" else self.p4runtime
 
     @property
     def driver_settings(self) -> SwitchSettings:
@@ -292,18 +287,18 @@ class SwitchConfig:
     @property
     def device(self) -> int:
         """The device id: P4Runtime counts from 1, BfRt from 0."""
-        return _DEFAULT_DEVICE[self.target] if self.device_id < 0 else self.device_id
+        return self.target.first_device if self.device_id < 0 else self.device_id
 
     @property
     def values(self) -> int:
         """The configured values per packet, or the target's default."""
-        return self.values_per_packet or _DEFAULT_VALUES[self.target]
+        return self.values_per_packet or self.target.default_values
 
     def pool(self, workers: int) -> int:
         """Return the default pool size for a job with this many workers."""
         if self.small_pool and workers <= self.small_job:
             return self.small_pool
-        return self.default_pool or _DEFAULT_POOL[self.target]
+        return self.default_pool or self.target.default_pool
 
 
 @dataclass(frozen=True)
@@ -376,7 +371,7 @@ class ControllerConfig:
         by_name = {switch.name: switch for switch in self.switches}
         for switch in self.switches:
             if switch.parent is not None:
-                highest = highest_port(by_name[switch.parent.switch].target)
+                highest = by_name[switch.parent.switch].target.highest_port
                 _require(
                     1 <= switch.parent.port <= highest,
                     f"switch {switch.name!r}: parent: port is {switch.parent.port} and must be 1 to {highest}",
@@ -488,7 +483,10 @@ def _switch(table: Any) -> SwitchConfig:
     values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list, "parent": dict})
     ports = tuple(map(_port, values.pop("ports", ())))
     parent = values.pop("parent", None)
-    return SwitchConfig(**values, ports=ports, parent=_parent(parent) if parent is not None else None)
+    target = values.pop("target")
+    _require(target in TARGETS, f"switch {values['name']!r}: target {target!r} is not one of {', '.join(TARGETS)}")
+    link = _parent(parent) if parent is not None else None
+    return SwitchConfig(**values, target=TARGETS[target], ports=ports, parent=link)
 
 
 def _parent(table: Any) -> ParentLink:

@@ -45,6 +45,7 @@ from switchml.controller.rpc_errors import refuse
 from switchml.controller.store.database import Store, stand_by
 from switchml.controller.store.events import EventKind
 from switchml.controller.switches import ManagedSwitch, Switches
+from switchml.dataplane.targets import Target
 
 __all__ = ["main", "serve"]
 
@@ -182,7 +183,7 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
 
     The listening address is left out: it differs between standby and leader, and every start records it.
     """
-    now = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    now = json.loads(json.dumps(config, default=_as_json))
     del now["listen"]
     stored = store.exchange_configuration(json.dumps(now))
     if stored is None:
@@ -191,6 +192,10 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
     changed = [name for name in sorted({*now, *before}) if now.get(name) != before.get(name)]
     if changed:
         store.events.record(EventKind.CONFIGURATION_CHANGED, ", ".join(changed), actor=_user())
+
+
+def _as_json(part: Any) -> Any:
+    return str(part) if isinstance(part, (Path, Target)) else vars(part)
 
 
 def _user() -> str:

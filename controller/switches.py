@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.deadline import within
-from switchml.common.job_numbers import highest_port
 from switchml.common.shared_readings import SharedReadings
 from switchml.controller.config import SwitchConfig, ports_between_switches, switch_trees
 from switchml.controller.drivers import MAX_NONCE, Driver, JobTables, PortLoss, SwitchContents
@@ -51,7 +50,7 @@ class ManagedSwitch:
     @property
     def highest_port(self) -> int:
         """The highest port number that it may have."""
-        return highest_port(self.config.target)
+        return self.config.target.highest_port
 
     @property
     def tenant(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from switchml.common.job_numbers import HIGHEST_PORT, highest_port
+from switchml.common.job_numbers import HIGHEST_PORT
+from switchml.dataplane.targets import TOFINO
 
 __all__ = ["TofinoPort"]
 
@@ -46,11 +47,10 @@ class TofinoPort:
             unset = key == "speed" and self.internal and not value
             if not unset and value not in allowed:
                 raise ValueError(f"{where}: {key} is {value!r} and must be {', '.join(allowed)}")
-        highest = highest_port("tofino")
         if self.role == "host" and self.internal:
             raise ValueError(f"{where} is internal, and only a port of the front panel has a host")
-        if self.role == "host" and not 1 <= self.number <= highest:
-            raise ValueError(f"{where}: number is {self.number} and must be 1 to {highest}")
+        if self.role == "host" and not 1 <= self.number <= TOFINO.highest_port:
+            raise ValueError(f"{where}: number is {self.number} and must be 1 to {TOFINO.highest_port}")
 
     @property
     def internal(self) -> bool:

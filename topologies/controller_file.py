@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from switchml.common.errors import TopologyFileError
-from switchml.topologies.targets import TOFINO
 from switchml.topologies.topology import Switch, Topology
 
 __all__ = ["controller_file"]
@@ -21,7 +20,7 @@ def controller_file(topology: Topology) -> str:
 
     """
     for switch in topology.switches:
-        if switch.target != TOFINO:
+        if switch.target.default_slots:
             raise TopologyFileError(
                 f"switch {switch.name} has the target {switch.target}: `switchml-ctl up --topology FILE` starts it "
                 "and configures its controller; this command is for switches that already exist"
@@ -39,7 +38,7 @@ def controller_file(topology: Topology) -> str:
 
 
 def _tables(switch: Switch) -> str:
-    fields = {"name": switch.name, "target": switch.target, "bfrt": switch.bfrt, "program": switch.program}
+    fields = {"name": switch.name, "target": switch.target.name, "bfrt": switch.bfrt, "program": switch.program}
     fields |= {"address": str(switch.ipv4), "mac": switch.mac}
     fields["tls"] = "off"  # bf_switchd has no TLS
     tables = [_table("[[switches]]", fields)]

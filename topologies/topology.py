@@ -42,12 +42,11 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from switchml.common.errors import TopologyFileError
-from switchml.common.job_numbers import highest_port
 from switchml.common.names import NAME_RULE, is_name
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.targets import SOFT, TARGETS, Target
 from switchml.dataplane.tofino_port import TofinoPort
-from switchml.topologies.targets import TARGETS, TOFINO
 
 __all__ = ["PACKAGED", "Host", "Switch", "Topology", "load", "racks", "single_switch"]
 
@@ -57,7 +56,7 @@ PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 # Short, because an interface is called NAME-ethPORT in 15 characters.
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,7}")
 _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-_MAX_PORT: Final = min(map(highest_port, (*TARGETS, TOFINO)))  # a host's port number must be valid for every target
+_MAX_PORT: Final = min(one.highest_port for one in TARGETS.values())  # a host's port must be valid for every target
 _LOWEST_MTU: Final = 576  # RFC 791: the MTU that every link must support
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000
@@ -76,7 +75,7 @@ class Switch:
     name: str
     mac: str
     ipv4: IPv4Address
-    target: str = "soft"
+    target: Target = SOFT
     bfrt: str = ""
     program: str = ""
     ports: tuple[TofinoPort, ...] = ()
@@ -124,7 +123,7 @@ class Topology:
         self._check_trees()
         for switch in self.switches:
             numbers = {port.number for port in switch.ports}
-            for host in self.hosts if switch.target == TOFINO else ():
+            for host in self.hosts if switch.target.configures_ports else ():
                 if host.switch == switch.name and host.port not in numbers:
                     raise TopologyFileError(f"host {host.name}: switch {switch.name} has no port {host.port}")
 
@@ -166,7 +165,7 @@ class Topology:
         return sorted(hosts + below + above)
 
     @property
-    def targets(self) -> set[str]:
+    def targets(self) -> set[Target]:
         """The targets of the switches."""
         return {switch.target for switch in self.switches}
 
@@ -177,7 +176,7 @@ class Topology:
             raise TopologyFileError(f"topology {self.name} has {len(self.switches)} switches; this needs exactly one")
         return self.switches[0]
 
-    def on(self, target: str) -> Topology:
+    def on(self, target: Target) -> Topology:
         """Return the same topology with switches of another target."""
         return dataclasses.replace(
             self, switches=tuple(dataclasses.replace(switch, target=target) for switch in self.switches)
@@ -224,7 +223,7 @@ def load(path: Path) -> Topology:
         raise TopologyFileError(f"topology file {path}: {error}") from error
 
 
-def single_switch(hosts: int, target: str = "soft") -> Topology:
+def single_switch(hosts: int, target: Target = SOFT) -> Topology:
     """Return a topology of one switch with `hosts` (1..64) hosts h1, h2, ... on ports 1, 2, ... in 10.0.0.0/24."""
     if not 1 <= hosts <= PROTOCOL_MAX_WORKERS:
         raise TopologyFileError(f"{hosts} hosts; 1 to {PROTOCOL_MAX_WORKERS} can be laid out")
@@ -238,7 +237,7 @@ def single_switch(hosts: int, target: str = "soft") -> Topology:
     )
 
 
-def racks(count: int, hosts: int, target: str = "soft") -> Topology:
+def racks(count: int, hosts: int, target: Target = SOFT) -> Topology:
     """Return a topology of `count` racks with `hosts` hosts h1, h2, ... in 10.0.0.0/24, spread evenly over them.
 
     Each rack has a switch leaf1, leaf2, ... (10.0.1.1, 10.0.1.2, ...), and all have the switch spine above them.
@@ -319,8 +318,8 @@ class _Reader:
 
 
 def _switch(reader: _Reader) -> Switch:
-    target = reader.take("target", _target, "soft")
-    more = ("bfrt", "program", "ports") if target == TOFINO else ()
+    target = reader.take("target", _target, SOFT)
+    more = ("bfrt", "program", "ports") if target.configures_ports else ()
     reader.only("name", "target", "mac", "ipv4", "parent", *more)
     return Switch(
         name=reader.take("name", _node_name),
@@ -342,7 +341,8 @@ def _parent(reader: _Reader) -> ParentLink:
 
 
 def _switch_as_dict(switch: Switch) -> dict[str, Any]:
-    content = dataclasses.asdict(switch) | {"ipv4": str(switch.ipv4), "ports": list(map(_port_as_dict, switch.ports))}
+    content = dataclasses.asdict(switch) | {"target": switch.target.name, "ipv4": str(switch.ipv4)}
+    content["ports"] = list(map(_port_as_dict, switch.ports))
     return {key: value for key, value in content.items() if value}
 
 
@@ -395,10 +395,10 @@ def _node_name(value: object) -> str:
     return _text(value)
 
 
-def _target(value: object) -> str:
-    if _text(value) not in (*TARGETS, TOFINO):
-        raise ValueError(f"must be one of {', '.join((*TARGETS, TOFINO))}")
-    return _text(value)
+def _target(value: object) -> Target:
+    if _text(value) not in TARGETS:
+        raise ValueError(f"must be one of {', '.join(TARGETS)}")
+    return TARGETS[_text(value)]
 
 
 def _mac(value: object) -> str:

@@ -77,7 +77,7 @@ class Placements:
         """
         usable = [one for one in self._agents.sessions() if one.live and one.serves(tenant) and one.name not in refused]
         for switch in aggregators:
-            if switch.config.target != "soft":
+            if not switch.config.target.udp_ports:
                 usable = self._in_widest_pipe([one for one in usable if one.switch == switch.name], switch)
         room = self._room(usable)
         free = sum(max(agent.maximum - agent.in_use, 0) for agent in room)

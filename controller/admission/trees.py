@@ -115,7 +115,7 @@ class JobTree:
                     f" ({', '.join(hosts)}); give it the address of its host's data interface in the controller's"
                     " configuration"
                 )
-            if switch.config.target != "soft" and session.switch != name:
+            if not switch.config.target.udp_ports and session.switch != name:
                 raise InvalidRequest(
                     f"aggregator {name} ({switch.config.target}) has a port for each host, and agent {session.name} is"
                     f" attached to switch {session.switch}; only a soft switch takes packets of all agents at one port"

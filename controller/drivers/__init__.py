@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, DropReason, Format, Verdict
+from switchml.dataplane.targets import Target
 from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
@@ -35,7 +36,7 @@ class SwitchSettings:
     """The settings of a switch for its driver; `values_per_packet` is 0 if the P4 program defines it."""
 
     name: str
-    target: str
+    target: Target
     control: str  # address of its control interface
     device: int
     address: str  # IPv4 address of its data plane

@@ -10,13 +10,11 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import finsy as fy
 import grpc
 
-from switchml import dataplane
 from switchml.common.tls import Options, Security, TlsError, switch_name
 from switchml.controller.drivers import (
     Capabilities,
@@ -49,6 +47,7 @@ from switchml.controller.drivers.p4tables import (
 from switchml.controller.errors import ConfigError, ControllerError, NoAgent, SwitchRefused, SwitchUnavailable
 from switchml.dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
 from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.targets import BUILD
 
 __all__ = ["BfrtDriver"]
 
@@ -56,7 +55,6 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _RETRY_SECONDS = 0.5
-_BFRT = Path(dataplane.__file__).parent / "p4" / "build" / "tofino" / "bfrt.json"
 _ADDRESS_TABLE = "switch_address_table"
 _DROP_COUNTERS = ("SwitchMLIngress.drop_counter", "SwitchMLEgress.drop_counter")
 _MISTAKES = (BfrtError, SchemaMismatch, BadAnswer)
@@ -418,7 +416,8 @@ class BfrtDriver(Driver):
         """Raise SwitchRefused, because the TNA program has no loss tables; do nothing if there is nothing to set."""
         if ports and shares:
             raise SwitchRefused(
-                f"switch {self.settings.name} is a tofino, and this target cannot lose packets on purpose"
+                f"switch {self.settings.name} is a {self.settings.target}, and this target cannot lose packets on"
+                " purpose"
             )
         return []
 
@@ -540,18 +539,18 @@ def _described(capabilities: Capabilities) -> str:
 
 def _capabilities(settings: SwitchSettings) -> Capabilities:
     try:
-        schema = Schema.parse(_BFRT.read_bytes())
+        schema = Schema.parse((BUILD / settings.target.name / "bfrt.json").read_bytes())
         capabilities = _capabilities_of(schema)
     except OSError as error:
         raise ConfigError(
             f"switch {settings.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
-            " for tofino (python -m switchml.dataplane.compiler --target tofino)"
+            f" for {settings.target} (python -m switchml.dataplane.compiler --target {settings.target})"
         ) from None
     except (BadAnswer, SchemaMismatch) as error:
         raise ConfigError(f"switch {settings.name}: the P4 program's bfrt.json is damaged: {error}") from None
     if settings.values_per_packet not in (0, capabilities.values_per_packet):
         raise ConfigError(
-            f"switch {settings.name}: values_per_packet is {settings.values_per_packet}; the P4 program for tofino is"
-            f" compiled for {capabilities.values_per_packet}"
+            f"switch {settings.name}: values_per_packet is {settings.values_per_packet}; the P4 program for"
+            f" {settings.target} is compiled for {capabilities.values_per_packet}"
         )
     return capabilities

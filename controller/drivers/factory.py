@@ -24,7 +24,7 @@ def make_driver(settings: SwitchSettings, term: int, security: Security) -> Driv
 
     """
     protected = _security(settings, security)
-    if settings.target == "tofino":
+    if settings.target.interface == "bfrt":
         return BfrtDriver(settings, protected)
     return P4RuntimeDriver(settings, _FIRST_ELECTION_ID + term, protected)
 

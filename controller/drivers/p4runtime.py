@@ -15,7 +15,6 @@ import finsy as fy
 from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
 
-from switchml import dataplane
 from switchml.common.deadline import within
 from switchml.common.grpc_address import nothing_listens
 from switchml.common.tls import Security, TlsError, switch_name
@@ -52,6 +51,7 @@ from switchml.controller.errors import ConfigError, ControllerError, SwitchRefus
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import DropReason, Format, Verdict
 from switchml.dataplane.table_names import LOSS_TABLES
+from switchml.dataplane.targets import BMV2
 
 __all__ = ["P4RuntimeDriver"]
 
@@ -61,7 +61,6 @@ _E = TypeVar("_E", bound=fy.p4entity.P4Entity)
 
 _CONNECT_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
-_BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
 _P4INFO = ".p4info.txtpb"
 _VALUES_ANNOTATION = "switchml_values_per_packet"
 _STREAMED_ANNOTATION = "switchml_streamed"
@@ -455,16 +454,15 @@ def _table(entity: Entity) -> str:
 
 def _program(settings: SwitchSettings) -> Path:
     """Return the path of the compiled program's files without their suffixes; soft accepts any p4info of it."""
-    if settings.target != "bmv2":
-        return _BUILD / "switchml"
-    return _BUILD / ("switchml_256" if settings.values_per_packet == 256 else settings.program or "switchml")
+    target = settings.target
+    return target.compiled(settings.program, settings.values_per_packet) if target.programs else BMV2.compiled()
 
 
 def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
     program = _program(settings)
     try:
         p4info = text_format.Parse(program.with_suffix(_P4INFO).read_text(), p4i.P4Info())
-        if settings.target == "soft":
+        if not settings.target.programs:
             dimensions = {"values_per_packet": settings.values_per_packet, "slots": settings.slots}
             device_config = json.dumps(dimensions).encode()
         else:
@@ -484,7 +482,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     streamed, owned = _STREAMED_ANNOTATION in annotations, _OWNED_ANNOTATION in annotations
     leaf = _LEAF_ANNOTATION in annotations
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
-    if settings.target == "soft":
+    if not settings.target.programs:
         values, slots = settings.values_per_packet, settings.slots
         # A soft switch takes all formats. The P4 program only describes its tables.
         return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))

@@ -55,7 +55,7 @@ class LostSwitches:
 
     def connection_changed(self, switch: ManagedSwitch) -> None:
         """Pause or continue the jobs of a soft switch, and check all jobs at once."""
-        if switch.config.target == "soft" and (switch.driver.connected or switch.driver.failure):
+        if switch.config.target.udp_ports and (switch.driver.connected or switch.driver.failure):
             # Without either it is only being prepared again.
             (self._lost.discard if switch.driver.connected else self._lost.add)(switch.name)
             for live in self._jobs.live_jobs():

@@ -52,7 +52,7 @@ class PlacedJob:
 
     def _shared_port(self, config: SwitchConfig) -> SharedPort | None:
         """Return the port of an aggregator that is a soft switch; others have a port for each of their agents."""
-        if not self.job.over_aggregators or config.target != "soft":
+        if not self.job.over_aggregators or not config.target.udp_ports:
             return None
         return SharedPort(config.aggregator_port, config.sees_macs)
 

@@ -166,7 +166,7 @@ def switch_view(switch: ManagedSwitch, pool: SlotAllocator) -> pb.Switch:
     """Return a switch with the use of its slots."""
     return pb.Switch(
         name=switch.name,
-        target=switch.config.target,
+        target=switch.config.target.name,
         control_address=switch.config.control,
         connected=switch.driver.connected,
         primary=switch.driver.primary,

@@ -24,6 +24,7 @@ import click
 from switchml.dataplane.compiler import compile_tofino
 from switchml.dataplane.compiler.p4_lines import count_lines
 from switchml.dataplane.compiler.tofino_report import BudgetError, check_budget, read_budget, report_lines
+from switchml.dataplane.targets import BMV2
 
 __all__ = [
     "COMPILER",
@@ -49,11 +50,8 @@ COMMAND = "python -m switchml.dataplane.compiler"
 _HERE = Path(__file__).resolve().parent.parent
 _BUILD = Path("p4") / "build"
 _DIGEST = "digest.json"
-_BMV2_ENTRY = "v1model/switchml.p4"
 _HEADER = re.compile(r"^#include <(.*)>", re.MULTILINE)
 _CONSTANT = re.compile(r"\bconst [^;=]* (\w+) = [^;]*;\n?")
-
-TARGETS = ("bmv2", "tofino")
 
 
 class CompileError(Exception):
@@ -77,7 +75,11 @@ class Variant:
         return [f"-DVALUES={self.values}"] + ([f"-DFLOATS=FLOATS_{self.floats}"] if self.floats != "NONE" else [])
 
 
-VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256), Variant("switchml_floats", 64, "DIGITS"))
+VARIANTS = tuple(
+    Variant(BMV2.compiled(program, values).name, values, "DIGITS" if program == "switchml_floats" else "NONE")
+    for program, compiled in BMV2.programs.items()
+    for values in compiled
+)
 
 # Without this pass: it puts the expression that a variable was assigned to in the place of the variable, and then the
 # expressions with which floats are added would grow exponentially.
@@ -85,9 +87,11 @@ _OPTIONS_FOR_FLOATS = ("--excludeMidendPasses", "P4::LocalCopyPropagation")
 
 # The entry file of each program of a target, and the options that define its macros.
 _PROGRAMS: dict[str, list[tuple[str, list[str]]]] = {
-    "bmv2": [(_BMV2_ENTRY, variant.macros) for variant in VARIANTS],
+    "bmv2": [(BMV2.entry, variant.macros) for variant in VARIANTS],
     "tofino": [(program.entry, []) for program in compile_tofino.PROGRAMS],
 }
+
+TARGETS = tuple(_PROGRAMS)
 
 
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
@@ -198,7 +202,7 @@ def compile_variant(variant: Variant) -> dict[str, str]:
             str(p4info),
             "-o",
             str(config),
-            _BMV2_ENTRY,
+            BMV2.entry,
         )
         return {
             f"bmv2/{variant.name}.p4info.txtpb": p4info.read_text(encoding="utf-8"),

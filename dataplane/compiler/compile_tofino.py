@@ -19,12 +19,12 @@ from typing import Any
 from ptf_tests.tofino_emulator.assembly import AssemblyError, extract
 from ptf_tests.tofino_emulator.compile_ir import CompileRefused, compile_ir, preprocessed
 from switchml.dataplane.compiler.tofino_report import Report, read_report
+from switchml.dataplane.targets import TOFINO
 
 __all__ = [
     "ASSEMBLER",
     "BUDGET",
     "COMPILER",
-    "ENTRY",
     "PROGRAMS",
     "Compilation",
     "Program",
@@ -36,8 +36,7 @@ __all__ = [
 
 COMPILER = "p4c-barefoot"
 ASSEMBLER = "bfas"
-ENTRY = "tna/switchml.p4"
-BUDGET = "tna/budget.toml"  # both relative to the P4 folder
+BUDGET = "tna/budget.toml"  # relative to the P4 folder
 
 _DEVICES = {"tofino": 1, "tofino2": 2}
 _P4 = Path(__file__).parent.parent / "p4"
@@ -60,7 +59,7 @@ class Program:
     studied: bool = False
 
 
-PROGRAMS = (Program("switchml", ENTRY), Program("fpisa", "tna/fpisa.p4", studied=True))
+PROGRAMS = (Program("switchml", TOFINO.entry), Program("fpisa", "tna/fpisa.p4", studied=True))
 
 
 @dataclass(frozen=True)

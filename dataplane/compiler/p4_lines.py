@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ENTRIES", "Lines", "count_lines"]
+from switchml.dataplane.targets import TARGETS
 
-ENTRIES = {"bmv2": "v1model/switchml.p4", "tofino": "tna/switchml.p4"}
+__all__ = ["Lines", "count_lines"]
 
 _SHARED = "common"
 _P4 = Path(__file__).parent.parent / "p4"
@@ -30,7 +30,7 @@ class Lines:
 
 def count_lines(folder: Path = _P4) -> dict[str, Lines]:
     """Return the lines of each target's program; ``folder`` is the one with common/, v1model/ and tna/."""
-    return {target: _lines(folder, folder / entry) for target, entry in ENTRIES.items()}
+    return {one.name: _lines(folder, folder / one.entry) for one in TARGETS.values() if one.entry}
 
 
 def _lines(folder: Path, entry: Path) -> Lines:

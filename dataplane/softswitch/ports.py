@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from switchml.common.grpc_address import parse_host_port
-from switchml.common.job_numbers import highest_port
 from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
 from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.targets import SOFT
 
 __all__ = [
     "DpdkPort",
@@ -184,6 +184,6 @@ def parse_shm_port(text: str) -> ShmPort:
 
 def _split(text: str, form: str) -> tuple[int, str]:
     number, equals, rest = text.partition("=")
-    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= highest_port("soft"):
-        raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {highest_port('soft')}")
+    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= SOFT.highest_port:
+        raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {SOFT.highest_port}")
     return int(number), rest

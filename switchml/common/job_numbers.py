@@ -10,7 +10,6 @@ __all__ = [
     "MAXIMUM_AGGREGATORS",
     "MAX_PRIORITY",
     "MINIMUM_SLOTS",
-    "highest_port",
     "is_power_of_two",
     "rank_numbers",
     "seconds_to_open",
@@ -29,20 +28,13 @@ They share the slots of the job: slot s of its pool is at number s modulo their 
 """
 
 HIGHEST_PORT: Final = 511
-"""The highest port number of any target: packets carry it through the pipeline in nine bits."""
-
-_HIGHEST_PORT_OF: Final = {"bmv2": HIGHEST_PORT - 1}  # simple_switch drops packets to port 511
+"""The highest port number of any target: packets carry it through the pipeline in nine bits; ports count from 1."""
 
 _MOST_RANGES: Final = 16  # numbers or ranges in a text
 
 _ANY_JOB_SECONDS: Final = 10.0
 _SECONDS_PER_RANK: Final = 0.02
 _SECONDS_PER_GIB: Final = 5.0  # to allocate the ranks' memory on a busy machine
-
-
-def highest_port(target: str) -> int:
-    """Return the highest port number of switches of a target; ports count from 1."""
-    return _HIGHEST_PORT_OF.get(target, HIGHEST_PORT)
 
 
 def is_power_of_two(number: int) -> bool:

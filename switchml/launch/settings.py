@@ -15,13 +15,10 @@ from switchml.common.names import names_in_list
 from switchml.common.run_directory import default_run_directory, expanded, read_config_file
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
-from switchml.topologies.targets import TARGETS
+from switchml.dataplane.targets import BMV2, SOFT, STARTED
 
-__all__ = ["BMV2_VALUES", "DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "FABRIC_OPTIONS"]
-__all__ += ["KEYS", "SMALL_POOL", "TRANSPORTS", "Key", "Settings", "load"]
-
-DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
-"""Default values per packet, by target."""
+__all__ = ["EMBEDDED_POOL", "EMBEDDED_VALUES", "FABRIC_OPTIONS", "KEYS"]
+__all__ += ["SMALL_POOL", "TRANSPORTS", "Key", "Settings", "load"]
 
 TRANSPORTS: Final = ("auto", "shm", "udp")
 """The transports by which ranks of the embedded fabric reach their switch; auto is shm."""
@@ -34,12 +31,6 @@ EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
 
 SMALL_POOL: Final = 32
 """The same over shared memory if each worker has a CPU: it then busy-polls, so more slots would save no wake-ups."""
-
-BMV2_VALUES: Final = {"switchml": (64, 256), "switchml_floats": (64,)}
-"""Values per packet of the compiled P4 programs for bmv2."""
-
-DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
-"""Default slots of a switch, by target; those of bmv2 are compiled in."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +69,8 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 
 def _program(value: Any) -> str:
-    if value not in BMV2_VALUES:
-        raise ValueError(f"{value!r} must be one of {', '.join(BMV2_VALUES)}")
+    if value not in BMV2.programs:
+        raise ValueError(f"{value!r} must be one of {', '.join(BMV2.programs)}")
     return _text(value)
 
 
@@ -103,8 +94,8 @@ def _flag(value: Any) -> bool:
 
 
 def _target(value: Any) -> str:
-    if value not in TARGETS:
-        raise ValueError(f"{value!r} must be one of {', '.join(TARGETS)}")
+    if value not in STARTED:
+        raise ValueError(f"{value!r} must be one of {', '.join(STARTED)}")
     return _text(value)
 
 
@@ -235,8 +226,8 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; default: {EMBEDDED_VALUES} in the embedded fabric, else {DEFAULT_VALUES['soft']} "
-            f"on soft, and {DEFAULT_VALUES['bmv2']} or 256 on bmv2.",
+            f"Values per packet; default: {EMBEDDED_VALUES} in the embedded fabric, else {SOFT.default_values} "
+            f"on soft, and {BMV2.default_values} or 256 on bmv2.",
         ),
         Key(
             "fabric.program",
@@ -250,7 +241,7 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_SLOTS",
             _whole(1, PROTOCOL_MAX_SLOT_INDEX + 1),
             None,
-            f"Slots of the soft switch; default: {DEFAULT_SLOTS['soft']}.",
+            f"Slots of the soft switch; default: {SOFT.default_slots}.",
         ),
         Key(
             "fabric.drop",

@@ -21,13 +21,14 @@ from switchml.common.version import VERSION
 from switchml.controller.errors import ControllerError
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 from switchml.dataplane.devices import require_built
+from switchml.dataplane.targets import SOFT
 from switchml.launch.fabric import connect
 from switchml.launch.fabric_state import Fabric, inspect
 from switchml.launch.kinds.namespaced import BMV2_PROGRAM, BMV2_SOURCE
 from switchml.launch.layouts import CONTROL_SOCKETS
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
-from switchml.launch.settings import DEFAULT_VALUES, Settings
+from switchml.launch.settings import Settings
 from switchml.topologies.namespaces import require_privileges
 
 __all__ = ["Check", "examine"]
@@ -152,7 +153,7 @@ def _disk(settings: Settings) -> Check:
 
 
 def _values(settings: Settings) -> int:
-    return settings.fabric["values"] or DEFAULT_VALUES["soft"]
+    return settings.fabric["values"] or SOFT.default_values
 
 
 def _packet_bytes(settings: Settings) -> int:

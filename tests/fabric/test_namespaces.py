@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from switchml.dataplane import targets
 from switchml.topologies.namespaces import Namespaces
 from switchml.topologies.topology import racks
 from tests.support.fabric_harness import Ctl, runs, why_no_namespaces
@@ -160,7 +161,7 @@ def test_a_tree_of_four_levels(ctl: Ctl, tmp_path: Path) -> None:
 def test_targets_of_a_tree_can_differ(
     spine: str, leaves: str, ctl: Ctl, embedded: dict[str, Any], tmp_path: Path
 ) -> None:
-    content = racks(2, 4, leaves).as_dict()
+    content = racks(2, 4, targets.TARGETS[leaves]).as_dict()
     content["switches"][0]["target"] = spine
     path = tmp_path / "topology.yaml"
     path.write_text(yaml.safe_dump(content))

@@ -38,6 +38,7 @@ from google.protobuf.message import DecodeError, Message
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION, Verdict
+from switchml.dataplane.targets import SOFT
 from tests.fuzz.changed_messages import change
 
 logging.disable()
@@ -112,7 +113,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.store = Store(directory / "store.sqlite")
         self.driver = TablesInMemory()
-        config = SwitchConfig(name="switch-0", target="soft", address="127.0.0.1", p4runtime="127.0.0.1:1", slots=SLOTS)
+        config = SwitchConfig(name="switch-0", target=SOFT, address="127.0.0.1", p4runtime="127.0.0.1:1", slots=SLOTS)
         self.switch = ManagedSwitch(config, self.driver)
         self.controller = Controller(self.store, Switches([self.switch], self.store), Quotas(()))
         self.sessions: list[AgentSession] = []

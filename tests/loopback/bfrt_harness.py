@@ -16,6 +16,7 @@ from switchml.common.tls import Security
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import JobTables, RankPort, bfrt_session
 from switchml.controller.drivers.bfrt import BfrtDriver
+from switchml.dataplane.targets import TOFINO
 from switchml.dataplane.tofino_port import TofinoPort
 
 # The server computes in the driver's own thread, which on a busy machine may take long.
@@ -58,7 +59,7 @@ async def serving(
 
 def make_driver(address: str, ports: tuple[TofinoPort, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
     return BfrtDriver(
-        SwitchConfig("t1", "tofino", "10.0.0.254", bfrt=address, ports=ports, program=program).driver_settings
+        SwitchConfig("t1", TOFINO, "10.0.0.254", bfrt=address, ports=ports, program=program).driver_settings
     )
 
 

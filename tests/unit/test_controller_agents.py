@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from switchml.common.job_numbers import highest_port
 from switchml.common.version import VERSION
 from switchml.controller.agents import Agents
 from switchml.controller.errors import InvalidRequest
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.targets import TARGETS
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Switch:
 
     @property
     def highest_port(self) -> int:
-        return highest_port(self.target)
+        return TARGETS[self.target].highest_port
 
     def require_tenant(self, tenant: str) -> None:
         """Do nothing: it is for all tenants."""

@@ -10,6 +10,7 @@ import pytest
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.targets import BMV2
 from tests.unit.recording_driver import ALL_SLOTS
 from tests.unit.test_controller_trees import SLOTS, World, lose
 
@@ -110,7 +111,7 @@ async def test_loopback_addresses(world: World) -> None:
 async def test_a_p4_switch_has_ports_for_its_own_agents(world: World) -> None:
     register(world)
     config = world.controller.switches.get("a2").config
-    object.__setattr__(config, "target", "bmv2")
+    object.__setattr__(config, "target", BMV2)
     with pytest.raises(
         InvalidRequest, match=r"aggregator a2 \(bmv2\) has a port for each host, and agent h1 is attached"
     ):

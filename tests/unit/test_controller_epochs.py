@@ -13,6 +13,7 @@ from switchml.controller.errors import NoRoom
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
+from switchml.dataplane.targets import SOFT
 from tests.unit.recording_driver import RecordingDriver
 
 MOST = 200
@@ -24,7 +25,7 @@ class Fabric:
     def __init__(self, path: Path) -> None:
         self.store = Store(path)
         names = ("spine", "leaf-1", "leaf-2")
-        configs = [SwitchConfig(name, "soft", "127.0.0.1", p4runtime="x:1") for name in names]
+        configs = [SwitchConfig(name, SOFT, "127.0.0.1", p4runtime="x:1") for name in names]
         self.switches = Switches([ManagedSwitch(one, RecordingDriver([])) for one in configs], self.store)
 
     def take(self, tenant: str, *names: str) -> int:

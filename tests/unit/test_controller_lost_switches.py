@@ -9,6 +9,7 @@ from typing import Any
 from switchml.controller.jobs.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, JobSwitch, Rank, RankState
+from switchml.dataplane.targets import BMV2, SOFT
 
 
 def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:
@@ -36,7 +37,7 @@ class Watched:
         self.switch: Any = SimpleNamespace(
             name="s1",
             driver=SimpleNamespace(connected=False, ended=False, failure="closed"),
-            config=SimpleNamespace(control="h:9559", target="soft"),
+            config=SimpleNamespace(control="h:9559", target=SOFT),
         )
         self.live: Any = SimpleNamespace(job=job, switches=[self.switch], leaves_epoch=False)
         self.watch = LostSwitches(self, self, self, lambda: self.now)  # type: ignore[arg-type]
@@ -120,7 +121,7 @@ def test_a_paused_job_ends_although_no_result_is_due() -> None:
 def test_hardware_and_a_switch_that_is_prepared_again_pause_nothing() -> None:
     watched = Watched(job_of((9, 9), (12, 9)))
     watched.connect(False)  # without a failure: it is being prepared
-    watched.switch.config.target = "bmv2"
+    watched.switch.config.target = BMV2
     watched.connect(False, "the connection was closed")
     assert not watched.pauses
     watched.pass_time(10 * ANSWER_SECONDS)

@@ -17,6 +17,7 @@ from switchml.controller.errors import SwitchRefused
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import EPOCHS_OF_A_NONCE, Store
 from switchml.controller.switches import ManagedSwitch, Switches
+from switchml.dataplane.targets import SOFT
 from tests.unit.recording_driver import RecordingDriver
 
 
@@ -53,7 +54,7 @@ class Session:
     def __init__(self, path: Path, **drivers: Keeper) -> None:
         self.store = Store(path)
         self.drivers = drivers
-        configs = [SwitchConfig(name, "soft", "127.0.0.1", p4runtime="x:1") for name in drivers]
+        configs = [SwitchConfig(name, SOFT, "127.0.0.1", p4runtime="x:1") for name in drivers]
         self.switches = Switches(map(ManagedSwitch, configs, drivers.values()), self.store)
 
     async def connect(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ from switchml.controller.drivers.p4tables import (
     switch_address_entry,
 )
 from switchml.dataplane.constants import TREE_NO_RANK, Format, Kind, Verdict
+from switchml.dataplane.targets import BMV2, SOFT
 
 entities_of = partial(job_entities, owned_results=True)
 CONFIG: dict[str, Any] = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
@@ -36,7 +37,7 @@ JOB = JobTables(
 
 @pytest.fixture
 def schema() -> fy.P4Schema:
-    return P4RuntimeDriver(SwitchConfig(target="soft", **CONFIG).driver_settings)._schema
+    return P4RuntimeDriver(SwitchConfig(target=SOFT, **CONFIG).driver_settings)._schema
 
 
 def as_read(entities: Sequence[Entity], schema: fy.P4Schema) -> list[Any]:
@@ -176,14 +177,14 @@ def test_sixty_four_ranks_fill_the_bitmap() -> None:
 
 
 def test_capabilities_come_from_the_configuration_or_the_program() -> None:
-    soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
+    soft = SwitchConfig(target=SOFT, values_per_packet=1024, slots=100, **CONFIG)
     expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format))
     assert P4RuntimeDriver(soft.driver_settings).capabilities == expected
 
 
 def test_bmv2_has_one_program_for_each_number_of_values() -> None:
     for values, expected in ((0, 64), (64, 64), (256, 256)):
-        bmv2 = SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)
+        bmv2 = SwitchConfig(target=BMV2, values_per_packet=values, **CONFIG)
         # A packet of 256 values would grow by more than BMv2 survives, from codes as well as from none.
         streamed = expected == 64
         formats = frozenset(Format) - {Format.FLOAT32} if streamed else frozenset((Format.INT32,))
@@ -194,7 +195,7 @@ def test_bmv2_has_one_program_for_each_number_of_values() -> None:
 
 
 def test_bmv2_has_a_program_that_adds_floats() -> None:
-    bmv2 = SwitchConfig(target="bmv2", program="switchml_floats", **CONFIG)
+    bmv2 = SwitchConfig(target=BMV2, program="switchml_floats", **CONFIG)
     assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(
         64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
     )

@@ -8,6 +8,7 @@ from switchml.controller.drivers import Capabilities
 from switchml.controller.errors import NoRoom
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch
+from switchml.dataplane.targets import SOFT
 from tests.unit.recording_driver import RecordingDriver
 
 
@@ -55,7 +56,7 @@ def test_a_size_that_is_no_power_of_two() -> None:
 def pools_of(*sizes: int) -> tuple[SlotPools, list[ManagedSwitch]]:
     switches = [
         ManagedSwitch(
-            SwitchConfig(name=f"s{number}", target="soft", address="127.0.0.1", p4runtime="x:1", slots=size),
+            SwitchConfig(name=f"s{number}", target=SOFT, address="127.0.0.1", p4runtime="x:1", slots=size),
             SoftDriver(size),
         )
         for number, size in enumerate(sizes)

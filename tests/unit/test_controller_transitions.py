@@ -27,6 +27,7 @@ from switchml.controller.records import Job, JobState, JobSwitch, OnFailure, Ran
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.targets import SOFT
 from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
 SLOTS = 64
@@ -102,7 +103,7 @@ class World:
         self.steps: list[str] = []
         self.driver = RecordingDriver(self.steps)
         self.switch = ManagedSwitch(
-            SwitchConfig(name="s1", target="soft", address="127.0.0.1", p4runtime="x:1"), self.driver
+            SwitchConfig(name="s1", target=SOFT, address="127.0.0.1", p4runtime="x:1"), self.driver
         )
         self.store = Store(path)
         switches = Switches([self.switch], self.store)

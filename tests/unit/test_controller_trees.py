@@ -34,6 +34,7 @@ from switchml.controller.records import Job, JobState, RankState
 from switchml.controller.store.database import Store
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION, TREE_NO_RANK, Format
+from switchml.dataplane.targets import SOFT
 from tests.unit.recording_driver import ALL_SLOTS, RecordingDriver
 
 SLOTS = 64
@@ -53,7 +54,7 @@ class World:
             ManagedSwitch(
                 SwitchConfig(
                     name=name,
-                    target="soft",
+                    target=SOFT,
                     address=f"10.0.0.{names.index(name) + 1}",
                     mac=f"02:00:00:00:00:0{names.index(name) + 1}",
                     p4runtime="x:1",

@@ -89,7 +89,7 @@ def test_options_that_do_not_go_together(options: dict[str, Any], words: str) ->
 
 def test_targets_of_a_tree_can_differ(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    content = topology.racks(2, 4, "soft").as_dict()
+    content = topology.racks(2, 4).as_dict()
     content["switches"][0]["target"] = "bmv2"
     path.write_text(yaml.safe_dump(content))
     mixed = chosen(topology=str(path)).options()

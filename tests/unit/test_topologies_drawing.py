@@ -7,12 +7,13 @@ from xml.etree import ElementTree
 import pytest
 
 from switchml.common.errors import DrawingError
+from switchml.dataplane.targets import BMV2
 from switchml.topologies.drawing import picture, text
 from switchml.topologies.topology import racks, single_switch
 
 
 def test_text_has_every_node_on_its_port() -> None:
-    assert text(single_switch(2, "bmv2")) == (
+    assert text(single_switch(2, BMV2)) == (
         "single-switch: 2 hosts, links of MTU 9000\n"
         "\n"
         "s1  bmv2  10.0.0.254  02:00:00:00:00:fe\n"

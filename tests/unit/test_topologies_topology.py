@@ -9,6 +9,7 @@ import yaml
 from switchml.common.errors import ConfigurationError, TopologyFileError
 from switchml.common.switch_trees import ParentLink
 from switchml.controller.config import load_config
+from switchml.dataplane.targets import BMV2, SOFT
 from switchml.launch.kinds import kind_of
 from switchml.launch.settings import FABRIC_OPTIONS
 from switchml.topologies import topology
@@ -35,7 +36,7 @@ def test_a_file_becomes_a_topology(tmp_path: Path) -> None:
     assert load_text(tmp_path, TWO_HOSTS) == Topology(
         name="two-hosts",
         mtu=9000,
-        switches=(Switch("s1", "02:00:00:00:00:fe", IPv4Address("10.0.0.254"), "bmv2"),),
+        switches=(Switch("s1", "02:00:00:00:00:fe", IPv4Address("10.0.0.254"), BMV2),),
         hosts=(
             Host("h1", "02:00:00:00:00:01", IPv4Interface("10.0.0.1/24"), "s1", 1),
             Host("h2", "02:00:00:00:00:02", IPv4Interface("10.1.0.2/16"), "s1", 510),
@@ -55,7 +56,7 @@ def test_the_example_in_the_documentation_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 64])
 def test_what_is_made_can_be_written_and_read(hosts: int) -> None:
-    made = single_switch(hosts, "bmv2")
+    made = single_switch(hosts, BMV2)
     assert len(made.hosts) == hosts
     assert Topology.from_dict(made.as_dict()) == made
 
@@ -69,7 +70,7 @@ def test_no_more_hosts_than_a_job_has_workers(hosts: int) -> None:
 def test_a_part_and_another_target(tmp_path: Path) -> None:
     made = load_text(tmp_path, TWO_HOSTS)
     assert [host.name for host in made.first_hosts(1).hosts] == ["h1"]
-    assert made.on("soft").switch.target == "soft"
+    assert made.on(SOFT).switch.target is SOFT
     with pytest.raises(TopologyFileError, match="has 2 hosts, not 3"):
         made.first_hosts(3)
 
@@ -224,7 +225,8 @@ def test_a_tofino_becomes_the_controllers_configuration(tmp_path: Path) -> None:
     path = tmp_path / "controller.toml"
     path.write_text(controller_file(made))
     (switch,) = load_config(path).switches
-    assert (switch.name, switch.target, switch.bfrt, switch.program) == ("t1", "tofino", "10.1.0.1:50052", "switchml")
+    assert (switch.name, switch.target.name, switch.bfrt) == ("t1", "tofino", "10.1.0.1:50052")
+    assert switch.program == "switchml"
     assert switch.tls == "off"  # bf_switchd has none
     assert (switch.address, switch.mac) == ("10.0.0.254", "02:00:00:00:00:fe")
     assert switch.ports == made.switch.ports

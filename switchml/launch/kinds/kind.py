@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.job_numbers import MINIMUM_SLOTS
+from switchml.dataplane.targets import SOFT
 from switchml.launch.layouts import Layout
-from switchml.launch.settings import DEFAULT_SLOTS, DEFAULT_VALUES, EMBEDDED_VALUES, FABRIC_OPTIONS
+from switchml.launch.settings import EMBEDDED_VALUES, FABRIC_OPTIONS
 
 __all__ = ["NEEDS_BMV2", "THREADS_NEED_UDP", "FabricKind", "Faults", "shared_fields"]
 
@@ -40,8 +41,8 @@ class FabricKind(abc.ABC):
     The constructor raises ConfigurationError or TopologyFileError for options that contradict each other.
     """
 
-    values: int = DEFAULT_VALUES["soft"]
-    slots: int = DEFAULT_SLOTS["soft"]
+    values: int = SOFT.default_values
+    slots: int = SOFT.default_slots
     faults: Faults = Faults()
 
     @abc.abstractmethod
@@ -63,7 +64,7 @@ class FabricKind(abc.ABC):
     def table_at_udp(self, ready: dict[str, Any]) -> dict[str, Any]:
         """Return what the controller's configuration says of any soft switch with a UDP port at number 1."""
         return {
-            "target": "soft",
+            "target": SOFT.name,
             "p4runtime": ready["grpc"],
             "address": ready["ports"]["1"]["address"],
             "udp_port": ready["ports"]["1"]["udp_port"],
@@ -78,7 +79,7 @@ class FabricKind(abc.ABC):
 
 
 def shared_fields(
-    options: Mapping[str, Any], *, values: int = DEFAULT_VALUES["soft"], slots: int = DEFAULT_SLOTS["soft"]
+    options: Mapping[str, Any], *, values: int = SOFT.default_values, slots: int = SOFT.default_slots
 ) -> dict[str, Any]:
     """Return the fields that every kind has, from options with the names of FABRIC_OPTIONS and these defaults."""
     return {

@@ -11,11 +11,10 @@ from typing import Any, Final
 from switchml.common.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from switchml.common.processes import find_program
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
+from switchml.dataplane.targets import BMV2, SOFT, TARGETS
 from switchml.launch.kinds.kind import NEEDS_BMV2, THREADS_NEED_UDP, FabricKind, shared_fields
 from switchml.launch.layouts import AgentPlace, Layout, SwitchPlace
-from switchml.launch.settings import BMV2_VALUES, DEFAULT_SLOTS, DEFAULT_VALUES
 from switchml.topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
-from switchml.topologies.targets import TOFINO
 from switchml.topologies.topology import Host, Switch, Topology, load, racks, single_switch
 
 __all__ = ["BMV2_PROGRAM", "BMV2_SOURCE", "Namespaced", "require_mtu"]
@@ -48,20 +47,23 @@ class Namespaced(FabricKind):
         """Raise ConfigurationError or TopologyFileError for options that contradict each other."""
         targets = self.topology.targets
         require_mtu(self.topology, self.values)
-        if self.program and "bmv2" not in targets:
+        loading = [target for target in targets if target.programs]
+        if self.program and not loading:
             raise ConfigurationError(NEEDS_BMV2)
-        compiled = BMV2_VALUES[self.program or "switchml"]
-        if "bmv2" in targets and self.values not in compiled:
-            raise ConfigurationError(
-                f"{self.values} values per packet: the P4 program for bmv2 is compiled for "
-                f"{' and '.join(map(str, compiled))}"
-            )
-        if targets != {"bmv2"}:
-            return
-        if self.slots != DEFAULT_SLOTS["bmv2"]:
-            raise ConfigurationError(f"{self.slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS['bmv2']}")
-        if self.faults.any():
-            raise ConfigurationError("bmv2 injects no faults itself; `switchml-ctl switch loss` sets its loss tables")
+        alone = len(loading) == len(targets)  # otherwise slots and faults are those of the soft switches
+        for target in loading:
+            compiled = target.programs[self.program or "switchml"]
+            if self.values not in compiled:
+                raise ConfigurationError(
+                    f"{self.values} values per packet: the P4 program for {target} is compiled for "
+                    f"{' and '.join(map(str, compiled))}"
+                )
+            if alone and self.slots != target.default_slots:
+                raise ConfigurationError(f"{self.slots} slots: the P4 program for {target} has {target.default_slots}")
+            if alone and self.faults.any():
+                raise ConfigurationError(
+                    f"{target} injects no faults itself; `switchml-ctl switch loss` sets its loss tables"
+                )
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Namespaced:
@@ -77,8 +79,8 @@ class Namespaced(FabricKind):
         if options["agents"] != 1:
             raise ConfigurationError("in network namespaces each host has one agent; give --workers, not --agents")
         # All switches of a tree need the same number of values, and BMv2 has few to choose from.
-        values = min(DEFAULT_VALUES[one] for one in topology.targets)
-        slots = max(DEFAULT_SLOTS[one] for one in topology.targets)
+        values = min(target.default_values for target in topology.targets)
+        slots = max(target.default_slots for target in topology.targets)
         return cls(
             topology=topology,
             file=options["topology"],
@@ -91,7 +93,7 @@ class Namespaced(FabricKind):
         """Return the options of all kinds, as fabric.json has them."""
         targets = self.topology.targets
         return super().options() | {
-            "switch": "" if len(targets) > 1 else targets.pop(),
+            "switch": "" if len(targets) > 1 else targets.pop().name,
             "workers": len(self.topology.hosts),
             "topology": self.file,
             "transport": "udp",
@@ -117,15 +119,16 @@ def _topology(options: Mapping[str, Any]) -> Topology:
     file, target, workers = options["topology"], options["switch"], options["workers"]
     if not file:
         hosts = workers or _DEFAULT_HOSTS
-        return racks(options["racks"], hosts, target) if options["racks"] else single_switch(hosts, target)
+        started = TARGETS[target]
+        return racks(options["racks"], hosts, started) if options["racks"] else single_switch(hosts, started)
     if options["racks"]:
         raise ConfigurationError("a topology file says itself which switches there are; omit --racks")
     topology = load(Path(file))
     if workers:
         topology = topology.first_hosts(workers)
     if target:
-        return topology.on(target)
-    tofino = [switch.name for switch in topology.switches if switch.target == TOFINO]
+        return topology.on(TARGETS[target])
+    tofino = [switch.name for switch in topology.switches if not switch.target.default_slots]
     if tofino:
         raise ConfigurationError(
             f"switch {', '.join(tofino)} of topology {topology.name} is a Tofino, which this command does "
@@ -144,7 +147,7 @@ class _InNamespaces(Layout):
         self._kind = kind
         self._namespaces = namespaces
         self.topology = kind.topology
-        if "bmv2" in kind.topology.targets:
+        if BMV2 in kind.topology.targets:
             _require_bmv2()
 
     def prepare(self) -> None:
@@ -155,7 +158,7 @@ class _InNamespaces(Layout):
         return [self._place(number, switch) for number, switch in enumerate(self._kind.topology.switches)]
 
     def _place(self, number: int, switch: Switch) -> SwitchPlace:
-        soft = switch.target == "soft"
+        soft = switch.target is SOFT
         links = [(port, switch_interface(switch.name, port)) for port in self._kind.topology.ports(switch.name)]
         if soft:
             command = [find_program("switchml-switch"), "--grpc", self._p4runtime[number]]
@@ -170,10 +173,10 @@ class _InNamespaces(Layout):
     def switch_table(self, name: str, ready: dict[str, Any]) -> dict[str, Any]:
         [(number, switch)] = (both for both in enumerate(self._kind.topology.switches) if both[1].name == name)
         parent = {"parent": dataclasses.asdict(switch.parent)} if switch.parent is not None else {}
-        program = {"program": self._kind.program} if switch.target == "bmv2" and self._kind.program else {}
+        program = {"program": self._kind.program} if switch.target.programs and self._kind.program else {}
         return {
             "name": name,
-            "target": switch.target,
+            "target": switch.target.name,
             **program,
             "p4runtime": ready.get("grpc", _bmv2_address(number)),
             "address": str(switch.ipv4),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.processes import find_program
+from switchml.dataplane.targets import SOFT
 from switchml.launch.kinds.kind import FabricKind
 from switchml.launch.kinds.namespaced import require_mtu
 from switchml.launch.layouts import AgentPlace, Layout, SwitchPlace
@@ -50,7 +51,7 @@ class Shaped(FabricKind):
 
     def options(self) -> dict[str, Any]:
         """Return the options of all kinds, as fabric.json has them."""
-        return super().options() | {"switch": "soft", "transport": "udp"}
+        return super().options() | {"switch": SOFT.name, "transport": "udp"}
 
     def layout(self, run_directory: Path, socket_directory: Path) -> Layout:
         """Return the layout over links. Raises NamespaceError without privileges."""
