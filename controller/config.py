@@ -77,7 +77,7 @@ from switchml.common.job_numbers import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.names import NAME_RULE, is_full_name, is_name
 from switchml.common.switch_trees import MAX_TREE_LEVELS, ParentLink, SwitchTrees, ports_used_twice, unequal_values
 from switchml.common.tls import Security
-from switchml.controller.drivers import SwitchSettings
+from switchml.controller.drivers import NO_MAC, SwitchSettings
 from switchml.controller.errors import ConfigError
 from switchml.controller.records import parse_mac
 from switchml.dataplane.constants import (
@@ -87,7 +87,7 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
-from switchml.dataplane.targets import TARGETS, Target
+from switchml.dataplane.targets import TARGETS
 from switchml.dataplane.tofino_port import TofinoPort
 
 if sys.version_info >= (3, 11):
@@ -111,47 +111,32 @@ EVERY_AGENT: Final = "*"
 """The name for all agents in the list of shared agents."""
 
 
-_TYPES: dict[str, type] = {"int": int, "bool": bool}
+_TYPES: dict[str, type] = {"int": int, "bool": bool, "ParentLink | None": dict}
+_TYPES |= dict.fromkeys(("tuple[TofinoPort, ...]", "tuple[str, ...]"), list)
 _TLS = ("auto", "on", "off")
-_NO_MAC = "00:00:00:00:00:00"
 
 
 @dataclass(frozen=True)
-class SwitchConfig:
+class SwitchConfig(SwitchSettings):
     """One [[switches]] table.
 
-    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's default. With a `small_pool`
-    of 0, small jobs get `default_pool`, too. `p4runtime` is the address of soft and bmv2, `bfrt` that of tofino; only
-    tofino has `ports`. `program` is the P4 program of bmv2 or tofino.
+    A `default_pool` of 0 means the target's default; with a `small_pool` of 0, small jobs get `default_pool`, too.
     `multicast` is a range of IPv4 multicast groups, one for each job id, which every agent at switch port
     `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of results. Ranks of jobs
     over aggregators are at `aggregator_port`, whatever switch their agents are attached to.
-    `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on loopback.
     `tenant` is the only one whose agents and jobs may use it; if it is empty, all may.
     `parent` is the link to the switch above it in a tree; a job with ranks below several switches sums there.
-    `mac` is the address that its neighbours see; with `udp_ports`, or without a `mac`, it does not see theirs.
+    With `udp_ports`, or without a `mac`, it does not see the MAC addresses of its neighbours.
     """
 
-    name: str
-    target: Target
-    address: str
-    p4runtime: str = ""
-    bfrt: str = ""
-    program: str = "switchml"
-    ports: tuple[TofinoPort, ...] = ()
-    device_id: int = -1
     udp_port: int = PROTOCOL_UDP_PORT
-    mac: str = _NO_MAC
     udp_ports: bool = False
-    values_per_packet: int = 0
-    slots: int = 4096
     default_pool: int = 0
     small_pool: int = 0
     small_job: int = 0
     multicast: str = ""
     multicast_port: int = 1
     aggregator_port: int = 1
-    tls: str = "auto"
     tenant: str = ""
     parent: ParentLink | None = None
 
@@ -195,7 +180,6 @@ class SwitchConfig:
                 f"{where}: {name} is {pool} and must be a power of two from {MINIMUM_SLOTS}",
             )
         self._check_multicast(where)
-        self._check_parent(where)
 
     def multicast_address(self, job: int) -> str:
         """Return the IPv4 multicast group of a job id; empty if the switch has no groups."""
@@ -213,15 +197,6 @@ class SwitchConfig:
             groups.is_multicast and groups.num_addresses >= PROTOCOL_MAX_JOBS,
             f"{where}: multicast is {self.multicast} and must be {PROTOCOL_MAX_JOBS} multicast addresses or more, such"
             " as 239.192.0.0/22",
-        )
-
-    def _check_parent(self, where: str) -> None:
-        if self.parent is None:
-            return
-        highest = self.target.highest_port
-        _require(
-            1 <= self.parent.uplink <= highest,
-            f"{where}: parent: uplink is {self.parent.uplink} and must be 1 to {highest}",
         )
 
     def _check_program(self, where: str) -> None:
@@ -260,39 +235,7 @@ class SwitchConfig:
     @property
     def sees_macs(self) -> bool:
         """True if its ports carry Ethernet frames; those of a soft switch can be UDP sockets."""
-        return self.mac != _NO_MAC and not self.udp_ports
-
-    @property
-    def control(self) -> str:
-        """The address of its control interface, P4Runtime or BfRt."""
-        return self.bfrt if self.target.interface == "bfrt" else self.p4runtime
-
-    @property
-    def driver_settings(self) -> SwitchSettings:
-        """The settings for its driver."""
-        return SwitchSettings(
-            name=self.name,
-            target=self.target,
-            control=self.control,
-            device=self.device,
-            address=self.address,
-            mac=parse_mac(self.mac),
-            values_per_packet=self.values,
-            slots=self.slots,
-            tls=self.tls,
-            program=self.program,
-            ports=self.ports,
-        )
-
-    @property
-    def device(self) -> int:
-        """The device id: P4Runtime counts from 1, BfRt from 0."""
-        return self.target.first_device if self.device_id < 0 else self.device_id
-
-    @property
-    def values(self) -> int:
-        """The configured values per packet, or the target's default."""
-        return self.values_per_packet or self.target.default_values
+        return self.mac != NO_MAC and not self.udp_ports
 
     def pool(self, workers: int) -> int:
         """Return the default pool size for a job with this many workers."""
@@ -370,12 +313,13 @@ class ControllerConfig:
     def _check_trees(self, trees: SwitchTrees) -> None:
         by_name = {switch.name: switch for switch in self.switches}
         for switch in self.switches:
-            if switch.parent is not None:
-                highest = by_name[switch.parent.switch].target.highest_port
-                _require(
-                    1 <= switch.parent.port <= highest,
-                    f"switch {switch.name!r}: parent: port is {switch.parent.port} and must be 1 to {highest}",
-                )
+            if (link := switch.parent) is not None:
+                for what, number, end in (("uplink", link.uplink, switch), ("port", link.port, by_name[link.switch])):
+                    highest = end.target.highest_port
+                    _require(
+                        1 <= number <= highest,
+                        f"switch {switch.name!r}: parent: {what} is {number} and must be 1 to {highest}",
+                    )
             below = [(name, by_name[name].values) for name in trees.below(switch.name)]
             unequal = unequal_values((name, values) for name, values in below if values)
             _require(not unequal, f"{unequal}; they are in one tree, where all switches need the same number")
@@ -464,15 +408,12 @@ def _shared_agents(table: Any) -> tuple[str, ...]:
     _require(not unknown, f"[agents]: unknown key {', '.join(sorted(unknown))}; known is shared")
     names = table.get("shared", [])
     _require(
-        isinstance(names, list) and all(name == EVERY_AGENT or _is_agent(name) for name in names),
+        isinstance(names, list)
+        and all(isinstance(name, str) and (name == EVERY_AGENT or is_full_name(name)) for name in names),
         f"[agents]: shared is {names!r} and must be an array of names of agents (with an organization:"
         f" ORGANIZATION/NAME), or {[EVERY_AGENT]!r} for all",
     )
     return tuple(names)
-
-
-def _is_agent(value: object) -> bool:
-    return isinstance(value, str) and is_full_name(value)
 
 
 def _switch(table: Any) -> SwitchConfig:
@@ -480,7 +421,7 @@ def _switch(table: Any) -> SwitchConfig:
         raise ConfigError(
             f"[[switches]]: {len(table['parent'])} parents are given for one switch, which has at most one"
         )
-    values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list, "parent": dict})
+    values = _values(SwitchConfig, table, "[[switches]]")
     ports = tuple(map(_port, values.pop("ports", ())))
     parent = values.pop("parent", None)
     target = values.pop("target")
@@ -502,24 +443,19 @@ def _port(table: Any) -> TofinoPort:
 
 
 def _tenant(table: Any) -> TenantConfig:
-    values = _values(TenantConfig, table, "[[tenants]]", also={"members": list})
+    values = _values(TenantConfig, table, "[[tenants]]")
     members = values.pop("members", [])
     _require(all(isinstance(one, str) for one in members), "[[tenants]]: members must be texts")
     return TenantConfig(**values, members=tuple(members))
 
 
-def _values(
-    kind: type, table: Any, where: str, but: Set[str] = frozenset(), also: Mapping[str, type] | None = None
-) -> dict[str, Any]:
-    """Return the table's values, after checking that their names and types are those of the dataclass' fields.
-
-    Fields are numbers, strings or booleans; `also` names those of another type.
-    """
+def _values(kind: type, table: Any, where: str, but: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return the table's values, after checking that their names and types are those of the dataclass' fields."""
     _require(isinstance(table, dict), f"{where} must be a table")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in but}
     for name, value in table.items():
         _require(name in fields, f"{where}: unknown key {name!r}; known are {', '.join(fields)}")
-        wanted = (also or {}).get(name, _TYPES.get(str(fields[name].type), str))
+        wanted = _TYPES.get(str(fields[name].type), str)
         _require(type(value) is wanted, f"{where}: {name} is {value!r} and must be of type {wanted.__name__}")
     missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in table]
     _require(not missing, f"{where}: {', '.join(missing)} missing")

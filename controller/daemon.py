@@ -145,7 +145,7 @@ def _switches(config: ControllerConfig, store: Store) -> Switches:
 
     """
     return Switches(
-        [ManagedSwitch(one, make_driver(one.driver_settings, store.term, config.security)) for one in config.switches],
+        [ManagedSwitch(one, make_driver(one, store.term, config.security)) for one in config.switches],
         store,
     )
 
@@ -270,7 +270,7 @@ def _check(config: ControllerConfig) -> None:
     if certificates is not None:
         certificates.read()
     for switch in config.switches:
-        make_driver(switch.driver_settings, 0, config.security)
+        make_driver(switch, 0, config.security)
     click.echo(f"the configuration is right: {len(config.switches)} switches, {len(config.tenants)} tenants")
 
 

@@ -13,6 +13,7 @@ from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
     "MAX_NONCE",
+    "NO_MAC",
     "Capabilities",
     "Driver",
     "JobTables",
@@ -29,23 +30,47 @@ __all__ = [
 
 MAX_NONCE: Final = 2**48 - 1
 """The largest nonce that a switch can keep."""
+NO_MAC: Final = "00:00:00:00:00:00"
+"""The MAC address of a switch whose neighbours see none."""
 
 
 @dataclass(frozen=True)
 class SwitchSettings:
-    """The settings of a switch for its driver; `values_per_packet` is 0 if the P4 program defines it."""
+    """The settings of a switch for its driver.
+
+    `p4runtime` is the address of soft and bmv2, `bfrt` that of tofino; only tofino has `ports`. `address` and `mac` are
+    those of its data plane, which its neighbours see. `program` is the P4 program of bmv2 or tofino. A `device_id` of
+    -1 and `values_per_packet` of 0 mean the target's default. `tls` is on if the control interface uses TLS, off if it
+    does not, and auto for TLS unless it is on loopback.
+    """
 
     name: str
     target: Target
-    control: str  # address of its control interface
-    device: int
-    address: str  # IPv4 address of its data plane
-    mac: int
-    values_per_packet: int
-    slots: int
-    tls: str = "auto"  # auto: not on loopback; on: always; off: never
-    program: str = ""
+    address: str
+    p4runtime: str = ""
+    bfrt: str = ""
+    program: str = "switchml"
     ports: tuple[TofinoPort, ...] = ()
+    device_id: int = -1
+    mac: str = NO_MAC
+    values_per_packet: int = 0
+    slots: int = 4096
+    tls: str = "auto"
+
+    @property
+    def control(self) -> str:
+        """The address of its control interface, P4Runtime or BfRt."""
+        return self.bfrt if self.target.interface == "bfrt" else self.p4runtime
+
+    @property
+    def device(self) -> int:
+        """The device id: P4Runtime counts from 1, BfRt from 0."""
+        return self.target.first_device if self.device_id < 0 else self.device_id
+
+    @property
+    def values(self) -> int:
+        """The configured values per packet, or the target's default; 0 if the P4 program defines them."""
+        return self.values_per_packet or self.target.default_values
 
 
 @dataclass(frozen=True)

@@ -455,7 +455,7 @@ def _table(entity: Entity) -> str:
 def _program(settings: SwitchSettings) -> Path:
     """Return the path of the compiled program's files without their suffixes; soft accepts any p4info of it."""
     target = settings.target
-    return target.compiled(settings.program, settings.values_per_packet) if target.programs else BMV2.compiled()
+    return target.compiled(settings.program, settings.values) if target.programs else BMV2.compiled()
 
 
 def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
@@ -463,7 +463,7 @@ def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
     try:
         p4info = text_format.Parse(program.with_suffix(_P4INFO).read_text(), p4i.P4Info())
         if not settings.target.programs:
-            dimensions = {"values_per_packet": settings.values_per_packet, "slots": settings.slots}
+            dimensions = {"values_per_packet": settings.values, "slots": settings.slots}
             device_config = json.dumps(dimensions).encode()
         else:
             device_config = program.with_suffix(".json").read_bytes()
@@ -483,7 +483,7 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     leaf = _LEAF_ANNOTATION in annotations
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if not settings.target.programs:
-        values, slots = settings.values_per_packet, settings.slots
+        values, slots = settings.values, settings.slots
         # A soft switch takes all formats. The P4 program only describes its tables.
         return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))
     if _VALUES_ANNOTATION not in annotations:

@@ -150,11 +150,11 @@ def _multicast_mac(address: int) -> int:
     return 0x01005E000000 | (address & 0x7FFFFF)
 
 
-def switch_address_entry(mac: int, address: str) -> fy.P4TableEntry:
+def switch_address_entry(mac: str, address: str) -> fy.P4TableEntry:
     """Return the default entry that tells the switch its own addresses."""
     return fy.P4TableEntry(
         "switch_address_table",
-        action=fy.Action("set_switch_address", mac=mac, ip=int(IPv4Address(address))),
+        action=fy.Action("set_switch_address", mac=int(mac.replace(":", ""), 16), ip=int(IPv4Address(address))),
         is_default_action=True,
     )
 

@@ -58,9 +58,7 @@ async def serving(
 
 
 def make_driver(address: str, ports: tuple[TofinoPort, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
-    return BfrtDriver(
-        SwitchConfig("t1", TOFINO, "10.0.0.254", bfrt=address, ports=ports, program=program).driver_settings
-    )
+    return BfrtDriver(SwitchConfig("t1", TOFINO, "10.0.0.254", bfrt=address, ports=ports, program=program))
 
 
 class Running:

@@ -37,7 +37,7 @@ JOB = JobTables(
 
 @pytest.fixture
 def schema() -> fy.P4Schema:
-    return P4RuntimeDriver(SwitchConfig(target=SOFT, **CONFIG).driver_settings)._schema
+    return P4RuntimeDriver(SwitchConfig(target=SOFT, **CONFIG))._schema
 
 
 def as_read(entities: Sequence[Entity], schema: fy.P4Schema) -> list[Any]:
@@ -51,7 +51,7 @@ def jobs(*numbers: int, epoch: int = 7) -> list[Entity]:
 
 def test_what_was_written_needs_no_update(schema: fy.P4Schema) -> None:
     whole_pool = JobTables(9, 7, 0, 32768, 9, JOB.ranks)  # its ternary key matches everything and is omitted
-    wanted = [*entities_of(JOB), *entities_of(whole_pool), switch_address_entry(5, "10.0.0.1")]
+    wanted = [*entities_of(JOB), *entities_of(whole_pool), switch_address_entry("00:00:00:00:00:05", "10.0.0.1")]
     assert len(compare(as_read(wanted, schema), wanted)) == 0
 
 
@@ -179,7 +179,7 @@ def test_sixty_four_ranks_fill_the_bitmap() -> None:
 def test_capabilities_come_from_the_configuration_or_the_program() -> None:
     soft = SwitchConfig(target=SOFT, values_per_packet=1024, slots=100, **CONFIG)
     expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format))
-    assert P4RuntimeDriver(soft.driver_settings).capabilities == expected
+    assert P4RuntimeDriver(soft).capabilities == expected
 
 
 def test_bmv2_has_one_program_for_each_number_of_values() -> None:
@@ -188,7 +188,7 @@ def test_bmv2_has_one_program_for_each_number_of_values() -> None:
         # A packet of 256 values would grow by more than BMv2 survives, from codes as well as from none.
         streamed = expected == 64
         formats = frozenset(Format) - {Format.FLOAT32} if streamed else frozenset((Format.INT32,))
-        capabilities = P4RuntimeDriver(bmv2.driver_settings).capabilities
+        capabilities = P4RuntimeDriver(bmv2).capabilities
         assert capabilities == Capabilities(
             expected, 2048, streamed=streamed, owned_results=True, leaf=True, formats=formats
         )
@@ -196,7 +196,7 @@ def test_bmv2_has_one_program_for_each_number_of_values() -> None:
 
 def test_bmv2_has_a_program_that_adds_floats() -> None:
     bmv2 = SwitchConfig(target=BMV2, program="switchml_floats", **CONFIG)
-    assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(
+    assert P4RuntimeDriver(bmv2).capabilities == Capabilities(
         64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
     )
 

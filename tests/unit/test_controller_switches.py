@@ -19,7 +19,7 @@ async def test_bmv2_has_no_port_511(tmp_path: Path) -> None:
     """BMv2 drops packets to port 511."""
     store = Store(tmp_path / "store.sqlite")
     config = SwitchConfig("b1", BMV2, "10.0.0.254", p4runtime="127.0.0.1:1")
-    switch = ManagedSwitch(config, make_driver(config.driver_settings, store.term, Security()))
+    switch = ManagedSwitch(config, make_driver(config, store.term, Security()))
     switches = Switches([switch], store)
     with pytest.raises(InvalidRequest, match="port 511 is not one of 1 to 510"):
         await switches.set_loss("", [511], {"egress": 0.5}, [])
