@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,7 +67,7 @@ def assert_is_sum(result: Floats, contributions: list[Floats]) -> None:
     assert np.all(error <= bound), f"at {worst}: {result[worst]} for {exact[worst]}, bound {bound[worst]}"
 
 
-def assert_all_equal(results: list[npt.NDArray[np.generic]]) -> None:
+def assert_all_equal(results: Sequence[npt.NDArray[Any]]) -> None:
     for other in results[1:]:
         assert results[0].tobytes() == other.tobytes()
 

@@ -33,8 +33,8 @@ class TestMulticastGroups:
         assert [e.packet_replication_engine_entry for e in found] == [group, group_entry(9)]
         assert write_error(client, INSERT, group)[0] == rpc_code.ALREADY_EXISTS
         client.write(update(MODIFY, group_entry(5, (2, 7))))
-        (found,) = client.read(entity(group_entry(5)))
-        assert found.packet_replication_engine_entry == group_entry(5, (2, 7))
+        (modified,) = client.read(entity(group_entry(5)))
+        assert modified.packet_replication_engine_entry == group_entry(5, (2, 7))
         client.write(update(DELETE, group_entry(5)))
         assert client.read(entity(group_entry(5))) == []
         assert write_error(client, DELETE, group_entry(5))[0] == rpc_code.NOT_FOUND

@@ -145,7 +145,7 @@ class TestHostileInput:
 
     def test_a_client_that_does_not_read_its_stream(self, client: Client, switch_process: SwitchProcess) -> None:
         flood = (p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"x")) for _ in range(200_000))
-        # Otherwise the client takes megabytes of answers that nobody reads before the server notices.
+        # Otherwise the client takes megabytes of answers, which it does not read, before the server notices.
         small_window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
         channel = grpc.insecure_channel(switch_process.address, options=small_window)
         call = p4r_grpc.P4RuntimeStub(channel).StreamChannel(flood)

@@ -146,7 +146,12 @@ def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str, figure: C
 
     def lose_the_leader() -> None:
         began = time.monotonic()
-        {"killed": first.kill, "ended": first.terminate, "stalled": partial(suspend, first)}[how]()
+        ways: dict[str, Callable[[], object]] = {
+            "killed": first.kill,
+            "ended": first.terminate,
+            "stalled": partial(suspend, first),
+        }
+        ways[how]()
         with ControllerClient(pair.addresses[1], timeout=2) as second:
             pair.client.close()
             pair.client = second

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from switchml.common.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
+from switchml.dataplane.targets import TARGETS
 from switchml.launch.kinds import Embedded, FabricKind, Faults, Namespaced, kind_of
 from switchml.launch.settings import FABRIC_OPTIONS
 from switchml.topologies import topology
@@ -49,7 +50,7 @@ def test_the_embedded_fabric_sends_no_results_by_ip_multicast(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("target", "values", "slots"), [("soft", 256, 8192), ("bmv2", 64, 2048)])
 def test_each_target_has_its_own_defaults(target: str, values: int, slots: int) -> None:
-    expected = Namespaced(topology=topology.single_switch(4, target), values=values, slots=slots)
+    expected = Namespaced(topology=topology.single_switch(4, TARGETS[target]), values=values, slots=slots)
     assert chosen(switch=target, workers=4) == expected
 
 

@@ -71,10 +71,10 @@ def summed(values: Floats) -> Floats:
     return np.array(Packet.unpack(payload).values, np.int32).view(np.float32)
 
 
-def require_sums(columns: list[Sequence[int]]) -> None:
+def require_sums(columns: Sequence[Sequence[int]]) -> None:
     """Test the sums of lanes, given as the bits of their values in the order in which they are added."""
     spare = -len(columns) % LANES
-    every = bits(word for column in [*columns, *columns[:1] * spare] for word in column)
+    every = bits(word for column in [*columns, *[columns[0]] * spare] for word in column)
     for block in every.reshape(-1, LANES, len(columns[0])):
         rows = np.ascontiguousarray(block.T)
         expected, found = sum_fpisa_a(rows).sums.view(np.uint32), summed(rows).view(np.uint32)

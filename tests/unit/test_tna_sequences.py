@@ -177,11 +177,11 @@ def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]]
     while pipeline.recirculating:
         pipeline.recirculate()
         deliver()
-    assert max(rank.phase for rank in ranks) >= 1
-    for rank in ranks:
-        for phase, result in rank.results.items():
+    assert max(one.phase for one in ranks) >= 1
+    for one in ranks:
+        for phase, result in one.results.items():
             everyone = [contribution(other, phase) for other in range(3)]
-            lanes = zip(*(unsigned(one).values for one in everyone), strict=True)
+            lanes = zip(*(unsigned(part).values for part in everyone), strict=True)
             assert unsigned(result).values == tuple(sum(lane) & WORD for lane in lanes)
-            assert result.check == sum(one.check for one in everyone) & WORD
+            assert result.check == sum(part.check for part in everyone) & WORD
             assert result.exponent == 102
