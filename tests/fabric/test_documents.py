@@ -335,7 +335,7 @@ def test_what_is_said_to_run_a_block_does(block: Block) -> None:
 def test_a_page_without_a_comment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "<!-- run: scratch -->\n```sh\ntrue\n```\n\nProse.\n\n```sh\nfalse\n```\n\n<!-- not run:\n two lines -->\n\n"
     (tmp_path / "page.md").write_text(page + "1. Item:\n\n   ```sh\n   indented\n   ```\n\n```toml\na = 1\n```\n")
-    monkeypatch.setattr("doc_blocks.ROOT", tmp_path)
+    monkeypatch.setattr("tests.fabric.doc_blocks.ROOT", tmp_path)
     found = [(block.line, block.kind, block.rest, block.text) for block in blocks_of("page.md")]
     assert found == [
         (2, "run", "scratch", "true\n"),

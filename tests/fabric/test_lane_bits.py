@@ -64,7 +64,7 @@ def expected() -> Iterator[dict[str, str]]:
 
 
 def test_every_width_and_rounding_gives_other_bits(expected: dict[str, str]) -> None:
-    of_float32 = [digest for call, digest in expected.items() if call.startswith("sum of 700 float32,")]
+    of_float32 = [digest for call, digest in expected.items() if call.startswith("sum of 700 float32 as ")]
     assert len(of_float32) == len(set(of_float32)) == 5
 
 
