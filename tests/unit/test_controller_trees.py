@@ -427,7 +427,6 @@ async def test_restart_of_the_controller(tmp_path: Path, parents: dict[str, str]
         ]
     for held in after.controller.jobs:
         assert held.transition is not None
-        assert held.transition.task is not None
         held.transition.task.cancel()
     after.store.close()
 
