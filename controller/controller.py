@@ -13,6 +13,7 @@ from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.jobs.closings import Closings
 from switchml.controller.jobs.ending import JobEndings
+from switchml.controller.jobs.epochs import Parts
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.lost_links import LostLinks
 from switchml.controller.jobs.lost_switches import LostSwitches
@@ -47,7 +48,8 @@ class Controller:
         placements = Placements(self.agents, self.jobs.ranks_in_use)
         admission = Admission(store, switches, self.jobs, quotas, self.pools, placements)
         self.endings = JobEndings(store, self.jobs, self.agents, self.pools)
-        transitions = Transitions(store, switches, self.agents, placements, self.jobs, self.endings, self.pools)
+        parts = Parts(store, switches, self.agents, placements, self.pools, self.jobs)
+        transitions = Transitions(parts, self.endings)
         closings = Closings(self.agents)
         self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings, closings)
         self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)

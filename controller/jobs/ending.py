@@ -113,7 +113,7 @@ class JobEndings:
             _LOG.error("job %s: its tables were not removed: %s", name, error)
             driver.prepare_again()
         else:
-            if live.transition is not None and live.transition.target not in (None, live):
+            if live.attempt is not None and live.attempt.target is not live:
                 # Tables of its next epoch may have been written, for which not all endpoints are known.
                 driver.prepare_again()
 

@@ -64,7 +64,6 @@ class Lifecycle:
         live.announcements = announcements
         self._jobs.add(live)
         transition = self._transitions.start(live)
-        assert transition.task is not None, "it has begun"
         try:
             await asyncio.wait({transition.task})
         except asyncio.CancelledError:

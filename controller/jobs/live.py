@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from switchml.controller.drivers import JobTables
-from switchml.controller.errors import ControllerError
 from switchml.controller.jobs.placed import PlacedJob
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, Rank, RankState
 from switchml.controller.switches import ManagedSwitch
 
-__all__ = ["Answers", "LiveJob", "Signal", "Transition"]
+__all__ = ["Answers", "Attempt", "LiveJob", "Signal", "Transition"]
 
 _T = TypeVar("_T")
 
@@ -40,94 +40,64 @@ class Signal:
 class Answers(Generic[_T]):
     """The answers of several agents to one request; later answers of the same agent are ignored."""
 
-    def __init__(self, agents: Iterable[str]) -> None:
-        loop = asyncio.get_running_loop()
-        self.futures: dict[str, asyncio.Future[_T]] = {agent: loop.create_future() for agent in agents}
-
-    def awaits(self, agent: str) -> bool:
-        """Return whether this agent was asked and has not answered yet."""
-        return agent in self.futures and not self.futures[agent].done()
+    def __init__(self, agents: Iterable[str] = ()) -> None:
+        self.awaited = set(agents)
+        self.taken: dict[str, _T] = {}  # by agent
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # no agent is awaited
+        self.withdraw()
 
     def take(self, agent: str, answer: _T) -> None:
         """Store an agent's answer."""
-        if self.awaits(agent):
-            self.futures[agent].set_result(answer)
+        if agent in self.awaited:
+            self.taken[agent] = answer
+            self.withdraw(agent)
 
-    def withdraw(self, agent: str) -> None:
-        """Stop waiting for an agent, and cancel its future."""
-        if self.awaits(agent):
-            self.futures[agent].cancel()
-
-    def fail(self, agent: str, error: ControllerError) -> None:
-        """Store the reason why an agent fails the request; the task that waits for the answers raises it."""
-        if self.awaits(agent):
-            self.futures[agent].set_exception(error)
-            self.futures[agent].exception()  # marks it as retrieved: if the job has ended, no task waits for it
+    def withdraw(self, *agents: str) -> None:
+        """Stop waiting for agents."""
+        self.awaited.difference_update(agents)
+        if not self.awaited and not self.complete.done():
+            self.complete.set_result(None)
 
 
-class Transition:
-    """The transition of a job into an epoch; ``target`` is the job as it will be there.
+class Attempt:
+    """One attempt to bring a job into an epoch; ``target`` is the job as it will be there.
 
-    ``past`` is false only for the start of a job; otherwise the switches have entries and processes may have attached.
-    After a restart of the controller the agents are ``returning`` to their current epoch.
+    ``stopped`` has the exception with which the attempt ends early, if there is one.
     """
 
-    def __init__(self, past: bool, returning: bool = False) -> None:
-        self.past = past
-        self.returning = returning
-        self.target: PlacedJob | None = None
-        self.joined: list[int] = []  # ranks of the target whose processes replace lost ones
-        self.reason = ""  # the events that the current attempt takes into account, in words
-        self.lost: list[int] = []  # lost ranks of the old epoch that the current attempt takes into account
-        self.refused: dict[str, ControllerError] = {}  # agents that refuse ranks, and their reasons
-        self.asked: dict[str, int] = {}  # agent -> the last epoch for which it was asked to open ranks
-        self.positions: Answers[pb.Positions] | None = None
+    def __init__(self, target: PlacedJob, heeded: int = 0) -> None:
+        self.target = target
+        self.heeded = heeded  # the number of the job's `reasons` that it takes into account
+        self.positions: Answers[pb.Positions] = Answers()
         self.fetching = False  # the agents were asked to let their ranks fetch
-        self.endpoints: Answers[pb.AssignmentReady] | None = None
-        self.interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.endpoints: Answers[pb.AssignmentReady] = Answers()
+        self.stopped: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def stop(self, error: Exception) -> None:
+        """End the attempt; only the first call has an effect."""
+        if not self.stopped.done():
+            self.stopped.set_result(error)
+
+
+class Transition(abc.ABC):
+    """The transition of a job into an epoch, or back to its own after a restart of the controller."""
+
+    leaves_epoch: ClassVar[bool] = True
+    task: asyncio.Task[None]  # which runs it; it is set when the transition begins
+
+    def __init__(self, live: LiveJob) -> None:
+        self.live = live
+        self.attempt: Attempt | None = None  # the current one, from the first plan on
+        self.asked: dict[str, int] = {}  # agent -> the last epoch for which it was asked to open ranks
         self.error: Exception | None = None  # the error that has ended the transition and the job
-        self.task: asyncio.Task[None] | None = None
-        self._why: list[str] = []
-        self._losses: list[int] = []
-        self._heeded = 0  # the number of entries of `_why` that the current attempt takes into account
 
-    def begin_attempt(self) -> None:
-        """Take all events so far into account; losses during the start of a job are left to the next transition."""
-        if self.past:
-            self.reason, self.lost, self._heeded = "; ".join(self._why), list(self._losses), len(self._why)
-        self.target = self.positions = self.endpoints = None
-        self.interrupted = asyncio.get_running_loop().create_future()
+    @abc.abstractmethod
+    async def run(self) -> None:
+        """Bring the job into the epoch."""
 
-    def add(self, ranks: Sequence[int], why: str) -> None:
-        """Add a loss, or another reason to leave the epoch."""
-        self._why.append(why)
-        self._losses += [rank for rank in ranks if rank not in self._losses]
-        if self.past:
-            self.interrupt()
-
-    def interrupt(self) -> None:
-        """Make the transition begin again, with all events so far."""
-        if not self.interrupted.done():
-            self.interrupted.set_result(None)
-
-    def awaits_endpoints(self, agent: str) -> bool:
-        """Return whether this agent was asked to open ranks and has not answered yet."""
-        return self.endpoints is not None and self.endpoints.awaits(agent)
-
-    @property
-    def unheeded(self) -> str:
-        """The events that the current attempt does not take into account, in words."""
-        return "; ".join(self._why[self._heeded :])
-
-    @property
-    def all_reasons(self) -> str:
-        """All events so far, in words."""
-        return "; ".join(self._why)
-
-    @property
-    def all_losses(self) -> list[int]:
-        """The ranks that are known to be lost."""
-        return self._losses
+    @abc.abstractmethod
+    def heed(self) -> None:
+        """Handle another one of the job's `reasons` to leave its epoch."""
 
 
 class LiveJob(PlacedJob):
@@ -142,6 +112,7 @@ class LiveJob(PlacedJob):
         self.first_epoch = job.epoch  # the first epoch that this controller knows
         self.written: dict[str, JobTables] = {}  # by switch
         self.transition: Transition | None = None  # the current transition into an epoch
+        self.reasons: list[str] = []  # the events for which it must leave its epoch, in words
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
         self.failed_at: dict[int, int] = {}  # rank -> the chunk of that check
         self.judging: asyncio.Task[None] | None = None
@@ -152,7 +123,12 @@ class LiveJob(PlacedJob):
     @property
     def leaves_epoch(self) -> bool:
         """True if the job is in transition into its first epoch, or into another one."""
-        return self.transition is not None and not self.transition.returning
+        return self.transition is not None and self.transition.leaves_epoch
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The current attempt to bring it into an epoch."""
+        return self.transition.attempt if self.transition is not None else None
 
     def vacant(self, number: int) -> Rank | None:
         """Return the rank, if it waits for a new process after the loss of its process."""
@@ -171,6 +147,6 @@ class LiveJob(PlacedJob):
         message = pb.RanksClosed(job=self.job.id, epoch=self.job.epoch, ranks=ranks, calls=calls)
         return pb.ControllerMessage(ranks_closed=message)
 
-    def lost_workers(self) -> set[int]:
-        """Return the workers whose ranks were lost."""
-        return {rank.worker for rank in self.job.ranks if rank.state is RankState.LOST}
+    def ranks_in(self, state: RankState) -> list[int]:
+        """Return the numbers of the ranks in this state."""
+        return [rank.rank for rank in self.job.ranks if rank.state is state]

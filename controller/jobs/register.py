@@ -76,10 +76,10 @@ class JobRegister:
         return live if live is not None and live.job.epoch == epoch else None
 
     def entering(self, job_id: int, epoch: int) -> LiveJob | None:
-        """Return the live job of this id if it is in transition into this epoch, or returning to it."""
+        """Return the live job of this id if it is in transition into this epoch."""
         live = self._live_of_id(job_id)
-        target = live.transition.target if live is not None and live.transition is not None else None
-        return live if target is not None and target.job.epoch == epoch else None
+        attempt = live.attempt if live is not None else None
+        return live if attempt is not None and attempt.target.job.epoch == epoch else None
 
     def after(self, job_id: int, switch: str, epoch: int) -> Job | None:
         """Return the live job of this id that was in this epoch, with this switch or agents of it, and no longer is."""

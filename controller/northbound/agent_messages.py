@@ -82,8 +82,7 @@ class AgentMessages:
         text = f"agent {session.name} on {session.registration.host} was lost: {why}"
         for live in self._jobs.live_jobs():
             held = _carried(session, live.job)
-            target = live.transition.target if live.transition is not None else None
-            if held or (target is not None and _carried(session, target.job)):
+            if held or (live.attempt is not None and _carried(session, live.attempt.target.job)):
                 lost = [rank for rank in held if not rank.ended]
                 self._transitions.agent_lost(live, session.name, lost, text)
 

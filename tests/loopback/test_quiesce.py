@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchml.controller.jobs.transitions import target_phases
+from switchml.controller.jobs.epochs import target_phases
 from switchml.host_agent._engine import Engine
 from tests.support.collective_harness import Fabric, running_fabric
 

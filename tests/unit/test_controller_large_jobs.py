@@ -57,7 +57,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     for agent in made.by_name.values():
         agent.task.cancel()
     transition = made.live.transition
-    if transition is not None and transition.task is not None:
+    if transition is not None:
         transition.task.cancel()
     await made.idle()
     made.store.close()

@@ -19,9 +19,10 @@ from switchml.controller.agents import Agents
 from switchml.controller.config import SwitchConfig
 from switchml.controller.errors import AgentFailed
 from switchml.controller.jobs.ending import JobEndings
+from switchml.controller.jobs.epochs import Parts, target_phases
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.jobs.register import JobRegister
-from switchml.controller.jobs.transitions import Transitions, target_phases
+from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, JobSwitch, OnFailure, RankState
 from switchml.controller.store.database import Store
@@ -112,9 +113,8 @@ class World:
         self.pools = SlotPools()
         self.placements = Placements(self.agents, self.jobs.ranks_in_use)
         self.endings = JobEndings(self.store, self.jobs, self.agents, self.pools)
-        self.transitions = Transitions(
-            self.store, switches, self.agents, self.placements, self.jobs, self.endings, self.pools
-        )
+        parts = Parts(self.store, switches, self.agents, self.placements, self.pools, self.jobs)
+        self.transitions = Transitions(parts, self.endings)
         self.by_name: dict[str, Agent] = {}
         self.live: LiveJob
 
@@ -182,7 +182,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     for agent in made.by_name.values():
         agent.task.cancel()
     transition = made.live.transition
-    if transition is not None and transition.task is not None:
+    if transition is not None:
         transition.task.cancel()
     await made.idle()
     made.store.close()
@@ -350,7 +350,7 @@ async def test_another_loss_begins_again_with_the_plan(world: World, held: str) 
 
 
 async def test_ranks_of_a_silent_agent_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchml.controller.jobs.transitions.ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr("switchml.controller.jobs.epochs.ANSWER_SECONDS", 0.0)
     for name in ("a1", "a2", "a3"):
         world.agent(name)
     live = await world.running(3)
@@ -521,7 +521,7 @@ async def test_a_lost_rank_has_a_place_when_its_agent_is_back(
 ) -> None:
     """The agent of a rank that ended while the controller was away may be the last one that comes back."""
     if returns == "nothing":
-        monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.1)
+        monkeypatch.setattr("switchml.controller.jobs.epochs.RECOVERY_SECONDS", 0.1)
     for name in ("a1", "a2"):
         world.agent(name, max_ranks=1)
     live = await world.running(2, OnFailure.RESTART)
@@ -529,7 +529,6 @@ async def test_a_lost_rank_has_a_place_when_its_agent_is_back(
     await lose_rank_1_before_its_agent_is_back(world, live)
     assert live.transition is not None
     if returns == "nothing":
-        assert live.transition.task is not None
         await live.transition.task
         await world.idle()
         assert "agent a2 is gone or refuses" in live.job.failure
@@ -551,7 +550,7 @@ async def test_a_loss_waits_for_a_switch_that_is_not_connected_yet(
     world: World, monkeypatch: pytest.MonkeyPatch, returns: bool
 ) -> None:
     if not returns:
-        monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.1)
+        monkeypatch.setattr("switchml.controller.jobs.epochs.RECOVERY_SECONDS", 0.1)
     world.agent("a1")
     live = await world.running(2)
     world.driver.connected = False
@@ -561,13 +560,12 @@ async def test_a_loss_waits_for_a_switch_that_is_not_connected_yet(
     assert not live.job.in_transition  # a controller that takes over now can continue the job
     world.driver.connected = returns
     assert live.transition is not None
-    assert live.transition.task is not None
     await live.transition.task
     assert world.steps_of("switch") == ["replace 1 by 2"]
 
 
 async def test_ranks_of_agents_that_do_not_return_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchml.controller.jobs.transitions.RECOVERY_SECONDS", 0.0)
+    monkeypatch.setattr("switchml.controller.jobs.epochs.RECOVERY_SECONDS", 0.0)
     for name in ("a1", "a2"):
         world.agent(name)
     live = await world.running(2)
