@@ -7,8 +7,9 @@ from collections.abc import Container
 
 from switchml.common.clock import Clock
 from switchml.controller.admission.admission import Admission
-from switchml.controller.admission.placement import Placements
+from switchml.controller.admission.placement import AgentRooms
 from switchml.controller.admission.quotas import Quotas
+from switchml.controller.admission.scopes import Scopes
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.jobs.closings import Closings
@@ -45,10 +46,10 @@ class Controller:
         self.agents = Agents(switches.get, clock, shared_agents)
         self.jobs = JobRegister(store)
         self.pools = SlotPools()
-        placements = Placements(self.agents, self.jobs.ranks_in_use)
-        admission = Admission(store, switches, self.jobs, quotas, self.pools, placements)
+        scopes = Scopes(switches, AgentRooms(self.agents, self.jobs.ranks_in_use), self.pools)
+        admission = Admission(store, switches, self.jobs, quotas, self.pools, scopes)
         self.endings = JobEndings(store, self.jobs, self.agents, self.pools)
-        parts = Parts(store, switches, self.agents, placements, self.pools, self.jobs)
+        parts = Parts(store, switches, self.agents, scopes, self.pools, self.jobs)
         transitions = Transitions(parts, self.endings)
         closings = Closings(self.agents)
         self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings, closings)

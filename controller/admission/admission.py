@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from switchml.controller.admission.placement import Placement, Placements
+from switchml.controller.admission.placement import Placement
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.admission.request import JobRequest, next_job_id, validate
+from switchml.controller.admission.scopes import Scope, Scopes
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.admission.trees import JobTree
 from switchml.controller.errors import ControllerError, InvalidRequest, JobExists, NoAgent, NoFloats, NoRoom, StoreError
@@ -54,14 +54,14 @@ class Admission:
         jobs: _Jobs,
         quotas: Quotas,
         pools: SlotPools,
-        placements: Placements,
+        scopes: Scopes,
     ) -> None:
         self._store = store
         self._switches = switches
         self._jobs = jobs
         self._quotas = quotas
         self._pools = pools
-        self._placements = placements
+        self._scopes = scopes
 
     async def admit(self, request: JobRequest) -> Admitted:
         """Return a new job, PENDING and in the store.
@@ -111,88 +111,36 @@ class Admission:
         options = request.options
         if any(job.live and job.name == options.name for job in self._jobs.held()):
             raise JobExists(f"a live job has the name {options.name!r}; stop it or give another name")
-        if options.aggregators:
-            return self._admit_over(request)
-        if request.placement is not None:
-            names = dict.fromkeys(session.switch for session in request.placement.sessions)
-            return self._admit_on([self._switches.get(name) for name in names], request)
-        candidates = self._switches.candidates(options.switch, request.tenant)
-        trees = self._trees(candidates)
-        if options.switch and trees:
-            return self._admit_on(trees[-1], request)  # the named switch with all below it
-        scopes = [[switch] for switch in sorted(candidates, key=lambda one: -self._pools.of(one).free_slots)]
+        scopes = self._scopes.candidates(request)
         refusals: list[ControllerError] = []
-        for scope in (*scopes, *trees):
+        for scope in scopes:
             try:
-                return self._admit_on(scope, request)
+                return self._admit_to(scope, request)
             except (NoRoom, NoAgent, NoFloats) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
-        raise refusals[-1 if trees else 0]
+        raise refusals[-1 if len(scopes[-1].switches) > 1 else 0]  # of the largest tree, or else the emptiest switch
 
-    def _trees(self, candidates: Sequence[ManagedSwitch]) -> list[list[ManagedSwitch]]:
-        """Return the parts of trees whose switches are all candidates, each with its top, the smallest first."""
-        trees, ready = self._switches.trees, {switch.name: switch for switch in candidates}
-        found = []
-        for top in ready:
-            leaves = {name for name, switch in ready.items() if switch.driver.capabilities.leaf}
-            below = [one for one in trees.below(top) if leaves | {top} >= set(trees.path(one, top))]
-            if len(below) > 1:
-                found.append([ready[name] for name in below])
-        return sorted(found, key=len)
-
-    def _choose(self, scope: Sequence[ManagedSwitch], request: JobRequest) -> Placement:
-        workers = request.options.workers
-        if len(scope) > 1:
-            # A job for which a switch above others is named sums there: its ranks are below as many as possible.
-            spread = bool(request.options.switch)
-            return self._placements.choose_below(scope, workers, request.tenant, spread=spread)
-        JobTree.alone(scope[0]).require_room({scope[0].name: workers})
-        return self._placements.choose(scope[0], workers, request.tenant)
-
-    def _admit_on(self, scope: Sequence[ManagedSwitch], request: JobRequest) -> Admitted:
-        """Admit a job to switches of `scope`, or to those of its agents if the request names them."""
+    def _admit_to(self, scope: Scope, request: JobRequest) -> Admitted:
         slots = self._slots(scope, request)
-        placement = request.placement or self._choose(scope, request)
-        ranks = Counter(session.switch for session in placement.sessions)
-        tree = JobTree.holding(self._switches, {session.switch: session.name for session in placement.sessions})
-        tree.require_tenant(request.tenant)
-        tree.require_room(ranks)
-        if request.options.adds_floats:
-            tree.require_floats()
-        self._placements.require(placement, tree)
-        return self._enter(tree, placement, slots, request)
+        placement = request.placement or scope.place(request.options.workers)
+        return self._enter(scope.require(placement, request.options.adds_floats), placement, slots, request)
 
-    def _admit_over(self, request: JobRequest) -> Admitted:
-        """Admit a job to the aggregators that it names, with its ranks at any agents."""
-        options = request.options
-        tree = JobTree.over(self._switches, options.aggregators)
-        tree.require_tenant(request.tenant)
-        slots = self._slots(tree.switches, request)
-        if slots < len(tree.switches):
-            raise InvalidRequest(
-                f"{slots} slots cannot be shared by {len(tree.switches)} aggregators; ask for more slots, or name fewer"
-            )
-        placement = request.placement or self._placements.choose_anywhere(
-            tree.switches, options.workers, request.tenant
-        )
-        tree.require_room(dict.fromkeys(options.aggregators, options.workers))
-        tree.require_reach(placement.sessions)
-        if options.adds_floats:
-            tree.require_floats()
-        self._placements.require(placement, tree)
-        return self._enter(tree, placement, slots, request)
-
-    def _slots(self, switches: Sequence[ManagedSwitch], request: JobRequest) -> int:
+    def _slots(self, scope: Scope, request: JobRequest) -> int:
         """Return the number of slots of a job, if its tenant may have them.
 
         Raises:
+            InvalidRequest: they are fewer than its aggregators.
             QuotaExceeded: it may not.
 
         """
-        workers = request.options.workers
-        slots = request.options.slots or min(switch.config.pool(workers) for switch in switches)
+        workers, aggregators = request.options.workers, len(request.options.aggregators)
+        slots = request.options.slots or min(switch.config.pool(workers) for switch in scope.switches)
         live = (job for job in self._jobs.held() if job.live)
         self._quotas.check(request.tenant, live, workers, slots)
+        if slots < aggregators:
+            raise InvalidRequest(
+                f"{slots} slots cannot be shared by {aggregators} aggregators; ask for more slots, or name fewer"
+            )
         return slots
 
     def _enter(self, tree: JobTree, placement: Placement, slots: int, request: JobRequest) -> Admitted:
@@ -207,7 +155,7 @@ class Admission:
             id=number,
             name=options.name or self._new_name(held),
             workers=options.workers,
-            values_per_packet=tree.top.driver.capabilities.values_per_packet,
+            values_per_packet=tree.switches[0].driver.capabilities.values_per_packet,
             created=time.time(),
             switches=places,
             ranks=placement.ranks(),

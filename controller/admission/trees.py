@@ -1,18 +1,20 @@
-"""The tree of switches that sums a job: the smallest one that holds the job's agents."""
+"""The tree of switches that sums a job.
+
+Each pipe of a Tofino has separate registers, so its sums do not include packets that arrive through another pipe.
+Therefore all ranks of a job must be behind one pipe, and so must the switches right below. Other targets have one
+pipe.
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
 from switchml.common.switch_trees import unequal_values
 from switchml.controller.agents import AgentSession
-from switchml.controller.errors import InvalidRequest, NoFloats, NoRoom, SwitchUnavailable
+from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch, Switches
-from switchml.dataplane.constants import Format
 
 __all__ = ["JobTree", "most_below"]
 
@@ -55,87 +57,6 @@ class JobTree:
             raise InvalidRequest(f"{unequal}; all switches of a job's tree need the same number")
         return tree
 
-    @classmethod
-    def alone(cls, switch: ManagedSwitch) -> JobTree:
-        """Return the tree of one switch."""
-        return cls([switch], {switch.name: ""})
-
-    @classmethod
-    def over(cls, switches: Switches, aggregators: Sequence[str]) -> JobTree:
-        """Return the aggregators of these names, which share the slots of a job; none is above another one.
-
-        Raises:
-            SwitchNotFound: no switch has one of the names.
-            SwitchUnavailable: one is not ready.
-            InvalidRequest: one is below another switch, or they differ in slots or values per packet.
-
-        """
-        tree = cls([switches.get(name) for name in aggregators], dict.fromkeys(aggregators, ""))
-        for switch in tree.switches:
-            if not switch.ready:
-                raise SwitchUnavailable(switch.why_not_ready())
-            if switch.config.parent is not None:
-                raise InvalidRequest(
-                    f"aggregator {switch.name} is below switch {switch.config.parent.switch}, to which it sends its"
-                    " sums; name aggregators that have no parent"
-                )
-        abilities = [(one.name, one.driver.capabilities) for one in tree.switches]
-        unequal = unequal_values((name, able.values_per_packet) for name, able in abilities)
-        if unequal:
-            raise InvalidRequest(f"{unequal}; all aggregators of a job need the same number")
-        first, able = abilities[0]
-        for name, other in abilities:
-            if other.slots != able.slots:
-                raise InvalidRequest(
-                    f"switch {first} has {able.slots} slots and switch {name} has {other.slots}; all aggregators of a"
-                    " job need the same number"
-                )
-        return tree
-
-    def require_reach(self, sessions: Sequence[AgentSession]) -> None:
-        """Check that packets of these agents can reach all switches of the tree, as aggregators.
-
-        Raises:
-            InvalidRequest: one has a loopback address and an agent has not, or is on another host, or the other way
-                round; or only its own agents are at its ports.
-
-        """
-        hosts = sorted({session.registration.host for session in sessions})
-        for switch, session in itertools.product(self.switches, dict.fromkeys(sessions)):
-            name, address, theirs = switch.name, switch.config.address, session.registration.address
-            local = IPv4Address(address).is_loopback
-            if local != IPv4Address(theirs).is_loopback:
-                raise InvalidRequest(
-                    f"aggregator {name} has the address {address} and agent {session.name} has {theirs}: a loopback"
-                    " address is reached from its own host alone; configure both with addresses of the network"
-                )
-            if local and len(hosts) > 1:
-                raise InvalidRequest(
-                    f"aggregator {name} has the loopback address {address}, and the agents are on {len(hosts)} hosts"
-                    f" ({', '.join(hosts)}); give it the address of its host's data interface in the controller's"
-                    " configuration"
-                )
-            if not switch.config.target.udp_ports and session.switch != name:
-                raise InvalidRequest(
-                    f"aggregator {name} ({switch.config.target}) has a port for each host, and agent {session.name} is"
-                    f" attached to switch {session.switch}; only a soft switch takes packets of all agents at one port"
-                )
-
-    def require_tenant(self, tenant: str) -> None:
-        """Check that jobs of this tenant may use all its switches.
-
-        Raises:
-            PermissionDenied: one is for another tenant.
-
-        """
-        for switch in self.switches:
-            switch.require_tenant(tenant)
-
-    @property
-    def top(self) -> ManagedSwitch:
-        """The switch that completes the sums."""
-        return self.switches[0]
-
     def children(self, name: str) -> Iterator[ManagedSwitch]:
         """Yield the switches right below one."""
         return (switch for switch in self.switches if self.parents[switch.name] == name)
@@ -146,21 +67,6 @@ class JobTree:
             JobSwitch(switch.name, epoch, slot_base, slots, group, upstream=self.parents[switch.name])
             for switch in self.switches
         ]
-
-    def require_floats(self) -> None:
-        """Check that all switches add floats as such.
-
-        Raises:
-            NoFloats: one does not.
-
-        """
-        for switch in self.switches:
-            if Format.FLOAT32 not in switch.driver.capabilities.formats:
-                raise NoFloats(
-                    f"the program of switch {switch.name} ({switch.config.target}) does not add floats; a soft switch"
-                    " does, and BMv2 with the program switchml_floats. Choose another switch, or start the job without"
-                    " --wire floats"
-                )
 
     def require_room(self, ranks: Mapping[str, int]) -> None:
         """Check that the bitmap of each switch has a bit for each rank and switch right below it, and for its parent.
@@ -184,6 +90,33 @@ class JobTree:
                 workers=count,
                 workers_maximum=most - below,
             )
+
+    def require_one_pipe(self, sessions: Sequence[AgentSession]) -> None:
+        """Check that the agents of the ranks, and the switches right below each switch, are at one pipe of it.
+
+        Raises:
+            NoAgent: they are not.
+
+        """
+        for switch in self.switches:
+            pipes: dict[int, dict[str, list[str]]] = {}
+            for rank, session in enumerate(sessions):
+                if session.switch == switch.name:
+                    pipe = switch.driver.pipe(session.registration.switch_port)
+                    pipes.setdefault(pipe, {}).setdefault("ranks", []).append(str(rank))
+            for child in self.children(switch.name):
+                assert child.config.parent is not None, "it is below another switch"
+                pipe = switch.driver.pipe(child.config.parent.port)
+                pipes.setdefault(pipe, {}).setdefault("switches", []).append(child.name)
+            if len(pipes) > 1:
+                where = [
+                    f"pipe {pipe} has " + " and ".join(f"{what} {', '.join(names)}" for what, names in attached.items())
+                    for pipe, attached in sorted(pipes.items())
+                ]
+                raise NoAgent(
+                    f"a job's ranks must be on ports of one pipe of switch {switch.name}; pipes share no registers:"
+                    f" {'; '.join(where)}"
+                )
 
 
 def most_below(switch: ManagedSwitch, has_parent: bool) -> int:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from switchml.controller.admission.placement import Placements
+from switchml.controller.admission.scopes import Scope, Scopes
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.errors import AgentFailed, AgentTimeout, NoAgent
@@ -71,7 +71,7 @@ class Parts:
     store: Store
     switches: Switches
     agents: Agents
-    placements: Placements
+    scopes: Scopes
     pools: SlotPools
     jobs: JobRegister
 
@@ -227,18 +227,10 @@ class Entry(Transition):
 
     # ---- the switches of the job -----------------------------------------------------------------------------------
 
-    def _next_places(self, ranks: Sequence[Rank]) -> list[JobSwitch]:
+    def _next_places(self, scope: Scope, ranks: Sequence[Rank]) -> list[JobSwitch]:
         """Return the switches that are needed for these ranks, in a new epoch."""
-        job, switches = self.live.job, self._parts.switches
-        epoch = switches.next_epoch(self.live.switches, job.tenant)
-        if not job.in_tree:
-            return [replace(place, epoch=epoch) for place in job.switches]
-        parents = switches.trees.smallest(list(dict.fromkeys(rank.switch for rank in ranks)))
-        return [
-            replace(place, epoch=epoch, upstream=parents[place.switch])
-            for place in job.switches
-            if place.switch in parents
-        ]
+        epoch = self._parts.switches.next_epoch(self.live.switches, self.live.job.tenant)
+        return [replace(place, epoch=epoch) for place in scope.records(self.live.job.switches, ranks)]
 
     def _switches_of(self, places: Sequence[JobSwitch]) -> list[ManagedSwitch]:
         return [self._parts.switches.get(place.switch) for place in places]
@@ -262,21 +254,14 @@ class Start(Entry):
 
     def _place_elsewhere(self, refusal: AgentFailed) -> None:
         """Choose the agents again, without those that refused."""
-        live, job, choose = self.live, self.live.job, self._parts.placements
-        over_aggregators = job.over_aggregators
+        job, scope = self.live.job, self._parts.scopes.of(self.live.job)
         before, job.ranks = job.ranks, []  # so that the choice does not count them as in use
         try:
-            if over_aggregators:
-                choice = choose.choose_anywhere(live.switches, job.workers, job.tenant, self._refused)
-            elif len(live.switches) == 1:
-                choice = choose.choose(live.switches[0], job.workers, job.tenant, self._refused)
-            else:
-                choice = choose.choose_below(live.switches, job.workers, job.tenant, self._refused)
+            job.ranks = scope.place(job.workers, self._refused).ranks()
         except NoAgent:
             job.ranks = before
             raise refusal from None
-        job.ranks = choice.ranks()
-        self._move_to(self._next_places(job.ranks))
+        self._move_to(self._next_places(scope, job.ranks))
         job.secret, job.check_key = new_secret(), new_check_key()
         self._parts.store.begin_transition(job)
         self._parts.store.commit_transition(job)
@@ -321,7 +306,7 @@ class Change(Entry):
 
     def _successor(self) -> Job:
         """Return the job in another epoch; the last one of its `epoch_changes` is this change."""
-        job = self.live.job
+        job, scope = self.live.job, self._parts.scopes.of(self.live.job)
         left = [rank for rank in job.ranks if not rank.ended]
         lost, closed = (self.live.ranks_in(state) for state in (RankState.LOST, RankState.CLOSED))
         if not left:
@@ -333,11 +318,11 @@ class Change(Entry):
             raise AgentFailed(f"{printed_ranks(closed)} had closed already, so not all can continue")
         else:
             joined = lost
-            members = [self._replacement(rank) if rank.ended else replace(rank) for rank in job.ranks]
+            members = [scope.successor(rank, self._refused) if rank.ended else replace(rank) for rank in job.ranks]
         for member in members:
             member.move_to(0)
             member.counters = pb.RankCounters()
-        places = self._next_places(members)
+        places = self._next_places(scope, members)
         reason = "; ".join(self.live.reasons)
         change = EpochChange(places[0].epoch, len(members), tuple(lost), tuple(joined), reason, time.time())
         return replace(
@@ -350,10 +335,6 @@ class Change(Entry):
             generation=job.generation + 1,
             epoch_changes=[*job.epoch_changes, change],
         )
-
-    def _replacement(self, rank: Rank) -> Rank:
-        job, switch = self.live.job, self._parts.switches.get(rank.switch)
-        return self._parts.placements.replace(rank, switch, job.tenant, self._refused, anywhere=job.over_aggregators)
 
     async def prepare(self, attempt: Attempt) -> None:
         """Make the ranks of the current epoch stop before the other steps."""

@@ -64,7 +64,7 @@ class Transitions:
 
     def agent_lost(self, live: LiveJob, agent: str, ranks: Sequence[Rank], why: str) -> None:
         """Handle the loss of an agent, with these `ranks` of the job that have not ended."""
-        starts = live.job.state is JobState.PENDING  # so no process has its ranks
+        starts = live.job.state is JobState.PENDING  # so another agent may take them
         declined = (starts or not ranks) and self._decline(live, agent, why)
         if ranks and not declined:
             self.ranks_lost(live, ranks, why)

@@ -65,7 +65,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def lifecycle_of(world: World) -> Lifecycle:
     switches = Switches([world.switch], world.store)
-    admission = Admission(world.store, switches, world.jobs, Quotas(()), world.pools, world.placements)
+    admission = Admission(world.store, switches, world.jobs, Quotas(()), world.pools, world.scopes)
     return Lifecycle(world.store, world.jobs, admission, world.transitions, world.endings, Closings(world.agents))
 
 

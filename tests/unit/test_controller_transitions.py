@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from switchml.common.version import VERSION
-from switchml.controller.admission.placement import Placements
+from switchml.controller.admission.placement import AgentRooms
+from switchml.controller.admission.request import JobRequest
+from switchml.controller.admission.scopes import Scopes
 from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
 from switchml.controller.config import SwitchConfig
@@ -111,9 +113,9 @@ class World:
         self.agents = Agents(switches.get)
         self.jobs = JobRegister(self.store)
         self.pools = SlotPools()
-        self.placements = Placements(self.agents, self.jobs.ranks_in_use)
+        self.scopes = Scopes(switches, AgentRooms(self.agents, self.jobs.ranks_in_use), self.pools)
         self.endings = JobEndings(self.store, self.jobs, self.agents, self.pools)
-        parts = Parts(self.store, switches, self.agents, self.placements, self.pools, self.jobs)
+        parts = Parts(self.store, switches, self.agents, self.scopes, self.pools, self.jobs)
         self.transitions = Transitions(parts, self.endings)
         self.by_name: dict[str, Agent] = {}
         self.live: LiveJob
@@ -133,7 +135,8 @@ class World:
     def admit(self, workers: int, on_failure: OnFailure) -> LiveJob:
         """Admit a job, which has not started yet."""
         base = self.pools.of(self.switch).allocate(SLOTS)
-        ranks = self.placements.choose(self.switch, workers, "").ranks()
+        request = JobRequest(pb.StartJobRequest(workers=workers))
+        ranks = self.scopes.candidates(request)[0].place(workers).ranks()
         places = [JobSwitch("s1", epoch=1, slot_base=base, slots=SLOTS, group=1)]
         job = Job(0, 1, "job", workers, 64, 1.0, switches=places, ranks=ranks, on_failure=on_failure, secret=1)
         self.store.create_job(job)
