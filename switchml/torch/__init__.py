@@ -16,7 +16,7 @@ except ModuleNotFoundError as _error:
 from switchml.torch.builtin_hooks import replace_builtin_hooks
 from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options
-from switchml.torch.paths import PATHS, Link, path_of
+from switchml.torch.paths import PATHS, Link, path_of, path_of_long_sum
 from switchml.torch.process_group import SwitchMLProcessGroup
 from switchml.torch.statistics import COUNTERS, statistics
 from switchml.torch.wire import wire_bits
@@ -28,6 +28,7 @@ __all__ = [
     "current_options",
     "Options",
     "path_of",
+    "path_of_long_sum",
     "PATHS",
     "Link",
     "wire_bits",

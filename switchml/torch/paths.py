@@ -22,7 +22,7 @@ __all__ = [
     "LongSumsOverGloo",
     "Medium",
     "Path",
-    "Route",
+    "PathRule",
     "long_sums_table",
     "path_of",
     "path_of_long_sum",
@@ -111,7 +111,7 @@ An element takes 4 bytes for each word in packets, and 16 (N - 1) / N bytes in G
 
 
 @dataclass(frozen=True)
-class Route:
+class PathRule:
     """The path of one operation.
 
     Attributes:
@@ -121,7 +121,6 @@ class Route:
         most_bytes: larger tensors go over Gloo; None for no limit.
         unlimited: the field of `Link` with which there is no such limit; None if there is always one.
         sparse: sparse tensors (torch.sparse_coo) go through the network too.
-        long_sums: sums of int64 for which `LONG_SUMS_OVER_GLOO` has a row go over Gloo.
         note: remarks.
 
     """
@@ -132,32 +131,31 @@ class Route:
     most_bytes: int | None = None
     unlimited: Literal["optional_values", "shared_memory"] | None = None
     sparse: bool = False
-    long_sums: bool = False
     note: str = ""
 
 
-_REDUCED: Final = Route("network", NETWORK_OPERATIONS, SUM_DTYPES, note="other reductions, sparse tensors: Gloo")
-_ALL_REDUCED: Final = Route(
+_REDUCED: Final = PathRule("network", NETWORK_OPERATIONS, SUM_DTYPES, note="other reductions, sparse tensors: Gloo")
+_ALL_REDUCED: Final = PathRule(
     "network", NETWORK_OPERATIONS, SUM_DTYPES, sparse=True, note="also of sparse tensors; other reductions: Gloo"
 )
 _ALL_REDUCED_OR_LONG: Final = replace(
-    _ALL_REDUCED, long_sums=True, note="also of sparse tensors; other reductions, some large sums of int64: Gloo"
+    _ALL_REDUCED, note="also of sparse tensors; other reductions, some large sums of int64: Gloo"
 )
-_GLOO: Final = Route("gloo")
-_GATHERED: Final = Route(
+_GLOO: Final = PathRule("gloo")
+_GATHERED: Final = PathRule(
     "network", most_bytes=MOST_GATHERED_BYTES, unlimited="optional_values", note="larger ones: Gloo"
 )
-_BROADCAST: Final = Route(
+_BROADCAST: Final = PathRule(
     "network", most_bytes=MOST_BROADCAST_BYTES, unlimited="shared_memory", note="larger ones: Gloo"
 )
 _LIMITS: Final = {"optional_values": "where ranks must send zeros ", "shared_memory": "over packets "}
 
-PATHS: Final[dict[str, Route]] = {
+PATHS: Final[dict[str, PathRule]] = {
     "all_reduce": _ALL_REDUCED_OR_LONG,
     "all_reduce_coalesced": _ALL_REDUCED,
     "reduce": _REDUCED,
     "broadcast": _BROADCAST,
-    "barrier": Route("network"),
+    "barrier": PathRule("network"),
     "reduce_scatter": _REDUCED,
     "reduce_scatter_single": _REDUCED,
     "reduce_scatter_single_coalesced": _REDUCED,
@@ -172,10 +170,10 @@ PATHS: Final[dict[str, Route]] = {
     "send": _GLOO,
     "recv": _GLOO,
     "recv_anysource": _GLOO,
-    "monitored_barrier": Route(
+    "monitored_barrier": PathRule(
         "gloo", note="as a method of the group: dist.monitored_barrier asks for the gloo backend"
     ),
-    "object collectives": Route("gloo", note="made of all_gather, gather, scatter, send and recv, and of broadcast"),
+    "object collectives": PathRule("gloo", note="made of all_gather, gather, scatter, send and recv, and of broadcast"),
 }
 """The path of each operation in a group of 2 to 64 ranks that is a job of the switch; other groups use Gloo."""
 
@@ -186,11 +184,11 @@ def path_of(
     op: object = None,
     nbytes: int | None = None,
     sparse: bool = False,
-    words: float = 1,
-    world_size: int = 2,
     link: Link = Link(),  # noqa: B008 - it cannot be changed
 ) -> Path:
     """Return the path of a collective in a group that is a job of the switch.
+
+    A sum of int64 that goes through the network may still go over Gloo, as `path_of_long_sum` tells.
 
     Args:
         operation: a key of `PATHS`.
@@ -198,8 +196,6 @@ def path_of(
         op: `ReduceOp` or its name, for operations that reduce; None for SUM.
         nbytes: bytes of a tensor, which is the result of an all-gather; None for a small one.
         sparse: True for sparse tensors (torch.sparse_coo).
-        words: of a sum of int64, the words that an element takes in packets (`LongSums` knows them).
-        world_size: of a sum of int64, the number of ranks.
         link: the way to the switch (`SwitchMLProcessGroup.link`); by default one of which nothing is known.
 
     Raises:
@@ -207,27 +203,33 @@ def path_of(
         ValueError: `op` is not an operation of `ReduceOp`.
 
     """
-    route = PATHS[operation]
-    if route.path == "gloo":
+    rule = PATHS[operation]
+    if rule.path == "gloo":
         return "gloo"
     reduction = reduction_of("sum" if op is None else op)
     network = (
-        (route.sparse or not sparse)
-        and (route.ops is None or reduction.name in route.ops)
-        and (route.dtypes is None or (dtype or torch.float32) in route.dtypes)
+        (rule.sparse or not sparse)
+        and (rule.ops is None or reduction.name in rule.ops)
+        and (rule.dtypes is None or (dtype or torch.float32) in rule.dtypes)
         and (
-            route.most_bytes is None
-            or (nbytes or 0) <= route.most_bytes
-            or (route.unlimited is not None and getattr(link, route.unlimited))
+            rule.most_bytes is None
+            or (nbytes or 0) <= rule.most_bytes
+            or (rule.unlimited is not None and getattr(link, rule.unlimited))
         )
     )
-    if network and route.long_sums and dtype == torch.int64 and reduction.name == "sum" and not sparse:
-        return path_of_long_sum(nbytes or 0, words, world_size, link.medium)
     return "network" if network else "gloo"
 
 
 def path_of_long_sum(nbytes: int, words: float, world_size: int, medium: Medium | None) -> Path:
-    """Return the path of an all-reduce that is a sum of int64; the arguments are those of `path_of`."""
+    """Return the path of an all-reduce that is a sum of int64 in a group that is a job of the switch.
+
+    Args:
+        nbytes: bytes of the tensor.
+        words: the words that an element takes in packets, which the ranks learn from an earlier sum.
+        world_size: the number of ranks.
+        medium: the connection between them (`SwitchMLProcessGroup.link.medium`).
+
+    """
     over_gloo = nbytes >= LEAST_LONG_SUM_BYTES and any(
         row.medium == medium and row.least_ranks <= world_size <= row.most_ranks and words >= row.words
         for row in LONG_SUMS_OVER_GLOO
@@ -238,11 +240,11 @@ def path_of_long_sum(nbytes: int, words: float, world_size: int, medium: Medium 
 def table() -> str:
     """Return `PATHS` as the Markdown table in docs/pytorch.md."""
     lines = ["| operation | way | reductions in the network | remarks |", "|---|---|---|---|"]
-    for operation, route in PATHS.items():
-        ops = ", ".join(op.upper() for op in route.ops or ()) or "-"
-        limit = f"up to {route.most_bytes} bytes; " if route.most_bytes is not None else ""
-        limit = f"{_LIMITS[route.unlimited]}{limit}" if route.unlimited is not None else limit
-        lines.append(f"| `{operation}` | {route.path} | {ops} | {limit}{route.note} |")
+    for operation, rule in PATHS.items():
+        ops = ", ".join(op.upper() for op in rule.ops or ()) or "-"
+        limit = f"up to {rule.most_bytes} bytes; " if rule.most_bytes is not None else ""
+        limit = f"{_LIMITS[rule.unlimited]}{limit}" if rule.unlimited is not None else limit
+        lines.append(f"| `{operation}` | {rule.path} | {ops} | {limit}{rule.note} |")
     return "\n".join(lines)
 
 
