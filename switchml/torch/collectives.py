@@ -23,6 +23,7 @@ from switchml.torch.profiling import begin_record, end_record
 from switchml.torch.reductions import Reduction
 from switchml.torch.works import CompletedLater
 from switchml.wire import Wire
+from switchml.work import Work
 
 __all__ = [
     "AllGather",
@@ -66,11 +67,9 @@ class Collective(ABC):
         deadline: the time at which it must have ended.
         work: the handle that the caller got.
         handles: calls of the library or of Gloo that must end before `finish`.
-        wire_bytes: the bytes of values that these calls have put into packets; set by the queue at their end.
         first_call: the number of calls of the network before its own; None if it has not been started there.
         long_bytes: the bytes of a sum of int64, whose path may depend on the values of earlier ones; otherwise 0.
         turn: its place among such sums; set by the queue.
-        end: at least the number of chunks of all calls up to this one; set by the queue after its end in the network.
 
     """
 
@@ -89,13 +88,11 @@ class Collective(ABC):
         self.work = CompletedLater(name, results)
         self._record = begin_record(name.split()[0], [operand.target for operand in inputs] or results)
         self.handles: Sequence[Any] = ()
-        self.wire_bytes = 0
         self.first_call: int | None = None
         self.long_bytes = 0
         self.turn: Turn | None = None
         self.options = conditions.options
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
-        self.end = 0
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -106,6 +103,11 @@ class Collective(ABC):
     def reads(self) -> list[tuple[int, int]]:
         """The caller's memory that is only read, likewise."""
         return [operand.range for operand in self.inputs]
+
+    @property
+    def wire_bytes(self) -> int:
+        """The bytes of values that its calls have put into packets; those of calls that have not ended do not count."""
+        return sum(call.wire_bytes for call in self.handles if isinstance(call, Work))
 
     @property
     def waits(self) -> bool:
@@ -189,7 +191,8 @@ class AllReduce(Collective):
     ) -> None:
         operands = [Operand(tensor, conditions.private, conditions.options) for tensor in tensors]
         super().__init__(f"{name} ({reduction.name})", tensors, operands, conditions)
-        if name == "all_reduce" and tensors[0].dtype == torch.int64 and reduction.name == "sum":
+        # If ranks may need results from the network again, the sum stays there.
+        if not conditions.private and (name, tensors[0].dtype, reduction.name) == ("all_reduce", torch.int64, "sum"):
             self.long_bytes = self.bytes
         self._reduction = reduction
         self._world_size = conditions.world_size

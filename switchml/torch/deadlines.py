@@ -41,6 +41,11 @@ class Deadline(NamedTuple):
         return time.monotonic() >= self.at
 
     @property
+    def at_last(self) -> float:
+        """The time at which the call is ended if it has not ended by itself."""
+        return self.at + GRACE_SECONDS
+
+    @property
     def seconds_left(self) -> float:
         """The seconds until then; at least one millisecond, after which an operation times out."""
         return max(self.at - time.monotonic(), _LEAST_SECONDS)
@@ -67,7 +72,7 @@ class _Watch:
 
     def add(self, group: Watched, at: float) -> None:
         with self._changed:
-            self._looks[group] = at
+            self._looks[group] = at = min(at, self._looks.get(group, math.inf))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="switchml-deadlines", daemon=True)
                 self._thread.start()
@@ -94,7 +99,7 @@ _watch = _Watch()
 
 
 def look_at(group: Watched, at: float) -> None:
-    """Call `group.end_late_calls` at this time, instead of at the one given before; the group may be destroyed."""
+    """Call `group.end_late_calls` once, at the earliest time given since the last call; the group may be destroyed."""
     _watch.add(group, at)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,44 +18,20 @@ from switchml.common.processes import boot_id
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch, launch_label, require_one_launcher
 from switchml.errors import ConnectError, SwitchMLError
+from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import Deadline
+from switchml.torch.group import Group
+from switchml.torch.leaving import InNetworkWithFallback
 from switchml.torch.paths import Link, Medium
+from switchml.torch.routes import InNetwork, Route, over_gloo
+from switchml.torch.statistics import count
 from switchml.wire import Wire
 
-__all__ = ["Group", "NotJoined", "RanksAbsent", "RanksDisagree", "join"]
+__all__ = ["NotJoined", "RanksAbsent", "RanksDisagree", "Unjoined", "join"]
 
+_LOG = logging.getLogger("switchml.torch")
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
 _START_SECONDS: Final = 30.0  # for the agent and the controller to answer; all ranks are already connecting then
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group: the properties on which its ranks agree.
-
-    Attributes:
-        name: torch's name for it; "0" is the default group.
-        rank, size: this rank, and the number of ranks.
-        global_ranks: its ranks as ranks of the default group.
-        store: the group's store, used only by this module and the fallback.
-        timeout: the timeout of the store's operations.
-        aggregators: names of the switches that share the slots of its job; none: the switch of its agents.
-        wire: of its floating-point numbers; None: their usual one.
-
-    """
-
-    name: str
-    rank: int
-    size: int
-    global_ranks: tuple[int, ...]
-    is_default: bool
-    store: Any
-    timeout: timedelta
-    aggregators: tuple[str, ...] = ()
-    wire: Wire | None = None
-
-    def __str__(self) -> str:
-        which = "the default group" if self.is_default else f"group {self.name!r} of ranks {list(self.global_ranks)}"
-        return f"{which} ({self.size} ranks)"
 
 
 class NotJoined(ConnectError):
@@ -75,8 +50,45 @@ class RanksDisagree(SwitchMLError):
     """The ranks of a group have different options. Raised on all of them; there is no fallback."""
 
 
-def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communicator, Link]:
-    """Attach this rank to the job of `group`, which begins when all ranks have come and has this priority.
+class Unjoined(Route):
+    """The route of a group that has not joined the network; its first collective lets it do so."""
+
+    state = "not joined yet"
+    start_waits = True
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self._group = group
+
+    def start(self, collective: Collective, awaited: bool) -> Route:  # noqa: ARG002
+        """Return the route that the ranks find: over Gloo if they cannot be a job, even without a fallback."""
+        return self.find(collective.deadline, required=False)
+
+    def find(self, deadline: Deadline, required: bool) -> Route:
+        """Join the job of the group, and return its network; or else Gloo, unless the network is `required`.
+
+        Raises:
+            SwitchMLError: as of `join`.
+
+        """
+        group = self._group
+        try:
+            comm, link = join(group, deadline)
+        except NotJoined as error:
+            if required:
+                raise
+            count("gloo_groups")
+            route = over_gloo(group, str(error), self, deadline)
+            if group.rank == 0:
+                _LOG.warning("%s uses Gloo for everything: %s", group, error)
+            return route
+        count("network_groups")
+        network = InNetwork if group.options.fallback is None else InNetworkWithFallback
+        return network(group, comm, link)
+
+
+def join(group: Group, deadline: Deadline) -> tuple[Communicator, Link]:
+    """Attach this rank to the job of `group`, which begins when all ranks have come.
 
     `deadline` is that of the call that needs the job.
 
@@ -96,7 +108,8 @@ def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communica
     require_one_launcher(os.environ)
     # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
     asked = [
-        facts["priority"] for facts in _agree(group, deadline, "agent", _agent_problem(group), {"priority": priority})
+        facts["priority"]
+        for facts in _agree(group, deadline, "agent", _agent_problem(group), {"priority": group.options.priority})
     ]
     if len(set(asked)) > 1:
         raise RanksDisagree(
@@ -105,8 +118,9 @@ def join(group: Group, deadline: Deadline, priority: int = 0) -> tuple[Communica
         )
     communicator, problem = None, ""
     try:
-        communicator = _connect(group, deadline, priority)
-        problem = "" if group.wire is None else communicator.wire_problem(group.wire)
+        communicator = _connect(group, deadline)
+        wire = group.options.wire
+        problem = communicator.wire_problem(wire) if isinstance(wire, Wire) else ""
     except ConnectError as error:
         problem = str(error)
     try:
@@ -164,8 +178,9 @@ def _agent_problem(group: Group) -> str:
 _launched_job_used = False
 
 
-def _connect(group: Group, deadline: Deadline, priority: int) -> Communicator:
+def _connect(group: Group, deadline: Deadline) -> Communicator:
     global _launched_job_used
+    priority = group.options.priority
     seconds = min(deadline.seconds_left, _START_SECONDS)
     launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
     if launched and os.environ.get("SWITCHML_WORLD_SIZE", str(group.size)) == str(group.size):
@@ -199,7 +214,7 @@ def _connect(group: Group, deadline: Deadline, priority: int) -> Communicator:
         timeout=seconds,
         on_failure="abort",
         priority=priority,
-        aggregators=group.aggregators or None,
+        aggregators=group.options.aggregators or None,
     )
 
 

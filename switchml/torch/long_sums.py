@@ -13,7 +13,6 @@ later. So there is no message between ranks about this, and they choose the same
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from switchml.torch.paths import LEAST_LONG_SUM_BYTES, MOST_WORDS, Medium, Path, path_of_long_sum
@@ -59,18 +58,25 @@ class Turn:
         """True if this sum is the look itself."""
         return self.number == 0
 
+    def path(self, world_size: int, medium: Medium | None) -> Path | None:
+        """Return the path of this sum of ranks so connected; None if it is not known before its look has ended."""
+        if self.is_look:
+            return "network"
+        if self.look.words is not None:
+            return path_of_long_sum(self.nbytes, self.look.words, world_size, medium)
+        return None if path_of_long_sum(self.nbytes, MOST_WORDS, world_size, medium) == "gloo" else "network"
+
+    def ended(self, wire_bytes: int) -> None:
+        """Note the end of this sum, whose values took `wire_bytes` in packets."""
+        if self.is_look:
+            self.look.words = _INT64_PER_WORD * wire_bytes / self.nbytes
+
 
 class LongSums:
     """The large sums of int64 of one group. The caller holds a lock."""
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
-        self._medium: Medium | None = None
+    def __init__(self) -> None:
         self._latest: dict[int, Turn] = {}  # by size
-
-    def begin(self, medium: Medium | None) -> None:
-        """Note the medium of the group, when it has joined the network."""
-        self._medium = medium
 
     def next_turn(self, nbytes: int) -> Turn | None:
         """Return the turn of a sum if it is made now; None if it goes through the network in any case."""
@@ -85,20 +91,3 @@ class LongSums:
         """Count a sum that is made now."""
         if turn is not None:
             self._latest[turn.nbytes.bit_length()] = turn
-
-    def ended(self, turn: Turn, wire_bytes: int) -> None:
-        """Note the end of a sum, whose values took `wire_bytes` in packets."""
-        if turn.is_look:
-            turn.look.words = _INT64_PER_WORD * wire_bytes / turn.nbytes
-
-    def path(self, turn: Turn | None) -> Path | None:
-        """Return the path of a sum; None if it is not known before its look has ended."""
-        if turn is None or turn.is_look:
-            return "network"
-        if self._medium is None:
-            return None
-        of_all = partial(path_of_long_sum, turn.nbytes, world_size=self._world_size, medium=self._medium)
-        words = turn.look.words
-        if words is not None:
-            return of_all(words)
-        return None if of_all(MOST_WORDS) == "gloo" else "network"

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
-from switchml import lifetime
 from switchml.calls import SkipZeros
 from switchml.errors import UnsupportedTensor
 from switchml.torch.collectives import (
@@ -37,12 +36,13 @@ from switchml.torch.collectives import (
 from switchml.torch.disagreement import other_calls
 from switchml.torch.errors import SwitchMLBackendError, forked_error
 from switchml.torch.gloo_reductions import GlooReduction
-from switchml.torch.joining import Group
+from switchml.torch.group import Group, make_gloo
 from switchml.torch.operands import Operand, require_device, require_writable
 from switchml.torch.options import Options, current_options
 from switchml.torch.paths import Link, Path, path_of
 from switchml.torch.queue import NetworkQueue
 from switchml.torch.reductions import Reduction, reduction_of
+from switchml.torch.routes import InNetwork
 from switchml.torch.sparse_tensors import SparseAllReduce
 from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
@@ -105,8 +105,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         # them.
         generation = store.add(f"switchml/made/{rank}", 1)
         self._store = dist.PrefixStore(f"switchml/{generation}/", store)
-        make_gloo = partial(_make_gloo, self._store, rank, size)
-        self._gloo = make_gloo("gloo/", timeout)
+        self._gloo = make_gloo(self._store, rank, size, timeout)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._pid = os.getpid()
@@ -118,18 +117,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             is_default=not global_ranks,
             store=dist.PrefixStore("network/", self._store).clone(),
             timeout=timeout,
-            aggregators=self._options.aggregators,
-            wire=self._options.wire if isinstance(self._options.wire, Wire) else None,
+            options=self._options,
+            default_link=_link() if global_ranks else Link(),
         )
         self._queue: NetworkQueue | None = None
         if size > 1:
-            self._queue = NetworkQueue(
-                group,
-                self._options.fallback,
-                partial(make_gloo, "network-gloo/"),
-                _link,
-                self._options.priority,
-            )
+            self._queue = NetworkQueue(group)
             if group.is_default:  # other groups join with their first collective in the network
                 _remember_default(self._queue)
                 self._queue.join()
@@ -156,27 +149,33 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         "network", "gloo: REASON", "gloo-exact: REASON" (with the bits of the network), "failed: REASON" or "not joined
         yet".
         """
-        return self._queue.state if self._queue is not None else "gloo: one rank has nothing to sum"
+        return self._queue.route.state if self._queue is not None else "gloo: one rank has nothing to sum"
+
+    @property
+    def in_network(self) -> bool:
+        """True while its network collectives go through the switch."""
+        return self._queue is not None and isinstance(self._queue.route, InNetwork)
 
     @property
     def error(self) -> SwitchMLBackendError | None:
         """The error that its later network collectives will raise; None while it is usable."""
-        return self._queue.error if self._queue is not None else None
+        return self._queue.route.error if self._queue is not None else None
 
     @property
     def job(self) -> str:
         """The name of its job in the switch; empty if it has none (yet)."""
-        return self._queue.job if self._queue is not None else ""
+        return self._queue.route.job if self._queue is not None else ""
 
     @property
     def link(self) -> Link:
         """Properties of the path to the switch that all ranks share; unknown if the group has no job (yet)."""
-        return self._queue.link if self._queue is not None else Link()
+        return self._queue.route.link if self._queue is not None else Link()
 
     @property
     def round_trips(self) -> tuple[float, int]:
         """`Communicator.round_trips` of its job; 0 and 0 if it has none."""
-        return self._queue.round_trips if self._queue is not None else (0.0, 0)
+        comm = self._queue.route.comm if self._queue is not None else None
+        return comm.round_trips if comm is not None else (0.0, 0)
 
     def join(self) -> None:
         """Join the network now, if this group has not done so. All ranks must call this.
@@ -185,7 +184,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             SwitchMLBackendError: the group cannot be a job of the switch, and there is no fallback.
 
         """
-        if self._queue is not None and self.state == "not joined yet":
+        if self._queue is not None:
             self._queue.join()
 
     @property
@@ -705,8 +704,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _conditions(self, timeout: timedelta) -> Conditions:
         """Return what this group sets for a collective over its network."""
-        assert self._queue is not None
-        return Conditions(self.rank(), self.size(), self._queue.fallback, self._options, timeout)
+        return Conditions(self.rank(), self.size(), self._options.fallback is not None, self._options, timeout)
 
     def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
         options.timeout = self._timeout(opts, timeout)
@@ -727,19 +725,12 @@ def _link() -> Link:
     It stands for all groups: a group that has not joined yet cannot say so itself, and all ranks must choose alike.
     """
     queue = None if _default_queue is None else _default_queue()
-    return Link() if queue is None else queue.link
+    return Link() if queue is None else queue.route.link
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors can be parts of one."""
     return one.dtype == other.dtype and one.numel() == other.numel() and bool(one.device == other.device)
-
-
-def _make_gloo(store: Any, rank: int, size: int, prefix: str, timeout: timedelta) -> Any:
-    gloo = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, timeout=timeout)
-    gloo._set_sequence_number_for_group()
-    lifetime.never_destroy_in_children(gloo)
-    return gloo
 
 
 def _one(tensors: Any, name: str) -> list[Tensor]:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import switchml.torch
-from switchml.torch import deadlines, disagreement, queue
+from switchml.torch import deadlines, disagreement
 from switchml.torch.process_group import SwitchMLProcessGroup
 from tests.torch.torch_harness import HOST, Ranks
 
@@ -130,7 +130,6 @@ def different_paths(rank: int, asynchronous: bool, operation: str) -> str:
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr(disagreement, "_WAIT_SECONDS", 60.0)  # a busy machine may hold up one of them
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 60.0)
-    monkeypatch.setattr(queue, "GRACE_SECONDS", 60.0)
     group, op = dist.group.WORLD, dist.ReduceOp.SUM if rank else dist.ReduceOp.MAX
     calls: dict[str, Callable[[], dist.Work]] = {
         "all_reduce": lambda: dist.all_reduce(torch.ones(64), op, async_op=True),

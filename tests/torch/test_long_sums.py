@@ -47,38 +47,37 @@ def taken(sums: LongSums, nbytes: int) -> Turn:
 
 
 def test_sums_follow_the_look_of_their_size() -> None:
-    sums = LongSums(WORLD_SIZE)
-    sums.begin("shared memory")
+    sums = LongSums()
     assert sums.next_turn(LEAST_LONG_SUM_BYTES - 1) is None
-    assert sums.path(None) == "network"
+
+    def path_of(turn: Turn) -> str | None:
+        return turn.path(WORLD_SIZE, "shared memory")
+
     look = taken(sums, LEAST_LONG_SUM_BYTES)
     followers = [taken(sums, LEAST_LONG_SUM_BYTES + 8) for _ in range(CALLS_BETWEEN_LOOKS)]
     other = taken(sums, 4 * LEAST_LONG_SUM_BYTES)
-    assert [sums.path(turn) for turn in (look, other, followers[0])] == ["network", "network", None]
-    sums.ended(look, 3 * LEAST_LONG_SUM_BYTES // 2)  # three words for each element
-    assert {sums.path(turn) for turn in followers} == {"gloo"}
+    assert [path_of(turn) for turn in (look, other, followers[0])] == ["network", "network", None]
+    look.ended(3 * LEAST_LONG_SUM_BYTES // 2)  # three words for each element
+    assert {path_of(turn) for turn in followers} == {"gloo"}
     again = taken(sums, LEAST_LONG_SUM_BYTES)
     assert again.is_look
-    assert sums.path(again) == "network"
+    assert path_of(again) == "network"
     after = taken(sums, LEAST_LONG_SUM_BYTES)
-    assert sums.path(after) is None
-    sums.ended(again, LEAST_LONG_SUM_BYTES // 2)
-    assert sums.path(after) == "network"
-    assert {sums.path(turn) for turn in followers} == {"gloo"}
+    assert path_of(after) is None
+    again.ended(LEAST_LONG_SUM_BYTES // 2)
+    assert path_of(after) == "network"
+    assert {path_of(turn) for turn in followers} == {"gloo"}
 
 
 def test_a_sum_that_was_not_made_does_not_count() -> None:
-    sums = LongSums(WORLD_SIZE)
+    sums = LongSums()
     assert sums.next_turn(LEAST_LONG_SUM_BYTES) == sums.next_turn(LEAST_LONG_SUM_BYTES)
 
 
 def test_sums_do_not_wait_where_the_network_is_always_faster() -> None:
-    sums = LongSums(2)
+    sums = LongSums()
     taken(sums, LEAST_LONG_SUM_BYTES)
-    follower = taken(sums, LEAST_LONG_SUM_BYTES)
-    assert sums.path(follower) is None  # the group has not joined yet
-    sums.begin("shared memory")
-    assert sums.path(follower) == "network"
+    assert taken(sums, LEAST_LONG_SUM_BYTES).path(2, "shared memory") == "network"
 
 
 def test_paths_of_the_rows() -> None:

@@ -96,8 +96,8 @@ class DelayControl(Compressor):
             return
         group = groups[-1]
         group.join()
-        why = "these ranks share memory with the switch" if group.link.shared_memory else group.state
-        if why != "network":
+        if group.link.shared_memory or not group.in_network:
+            why = "these ranks share memory with the switch" if group.link.shared_memory else group.state
             raise ValueError(
                 f'delay_control: sensor="round_trips" measures packets to a switch, which this group does not send '
                 f'({why}); use sensor="time"'
