@@ -62,6 +62,7 @@ class Collective(ABC):
     """One collective of one group, from the call to its end.
 
     Attributes:
+        conditions: what its group has set.
         operands: the tensors that get results.
         inputs: tensors that are only read.
         deadline: the time at which it must have ended.
@@ -82,6 +83,7 @@ class Collective(ABC):
         inputs: Sequence[Operand] = (),
     ) -> None:
         self.name = name
+        self.conditions = conditions
         self.deadline = Deadline.after(conditions.timeout)
         self.operands = operands
         self.inputs = inputs
@@ -91,7 +93,6 @@ class Collective(ABC):
         self.first_call: int | None = None
         self.long_bytes = 0
         self.turn: Turn | None = None
-        self.options = conditions.options
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
 
     @property
@@ -183,59 +184,83 @@ class Collective(ABC):
         return False
 
 
-class AllReduce(Collective):
-    """An all-reduce of one tensor, or of several that are submitted back to back."""
+class _Sum(Collective):
+    """A reduction of one tensor, or of several that are submitted back to back.
+
+    Subclasses set what `_encoded` reads before they call this constructor.
+    """
 
     def __init__(
-        self, tensors: Sequence[Tensor], reduction: Reduction, conditions: Conditions, name: str = "all_reduce"
+        self,
+        name: str,
+        results: Sequence[Tensor],
+        operands: Sequence[Operand],
+        reduction: Reduction,
+        conditions: Conditions,
+        inputs: Sequence[Operand] = (),
     ) -> None:
-        operands = [Operand(tensor, conditions.private, conditions.options) for tensor in tensors]
-        super().__init__(f"{name} ({reduction.name})", tensors, operands, conditions)
-        # If ranks may need results from the network again, the sum stays there.
-        if not conditions.private and (name, tensors[0].dtype, reduction.name) == ("all_reduce", torch.int64, "sum"):
-            self.long_bytes = self.bytes
+        super().__init__(f"{name} ({reduction.name})", results, operands, conditions, inputs)
         self._reduction = reduction
-        self._world_size = conditions.world_size
-        self._parts: list[Encoding] = []
-        self._gloo_parts: list[GlooReduction] = []
-        if not any(operand.waits for operand in self.operands):
-            self._encode()
+        self._gloo_parts: Sequence[GlooReduction | GlooScatter] = []
+        self._parts: list[Encoding] = [] if super().waits else self._encoded(self._targets)
 
-    def _encode(self) -> None:
-        skip = self.options.skip_zeros
-        self._parts = [
-            encode(operand.target, self._reduction, self._world_size, self.options, skip_zeros=skip)
-            for operand in self.operands
-        ]
+    @property
+    def _targets(self) -> list[Tensor]:
+        return [operand.target for operand in self.operands]
+
+    @abstractmethod
+    def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
+        """Return the parts of the sum that write `results`."""
+
+    @abstractmethod
+    def _reduced(self, results: Sequence[Tensor]) -> Sequence[GlooReduction | GlooScatter]:
+        """Return likewise the parts of the sum over Gloo."""
 
     @property
     def waits(self) -> bool:
         """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
-    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
-        if not self._parts:
-            self._encode()
-        return [work for part in self._parts for work in part.start(network, deadline)]
-
     def _undo(self) -> None:
         super()._undo()
         self._parts = []
 
+    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
+        self._parts = self._parts or self._encoded(self._targets)
+        return [work for part in self._parts for work in part.start(network, deadline)]
+
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         self._undo()
-        self._gloo_parts = [
-            GlooReduction(operand.target, self._reduction, self._world_size) for operand in self.operands
-        ]
+        self._gloo_parts = self._reduced(self._targets)
         return [part.start(gloo, self.deadline.left) for part in self._gloo_parts]
 
     def _decode(self) -> bool:
-        if self._gloo_parts:
-            for part in self._gloo_parts:
-                part.finish()
-            return False
+        for reduced in self._gloo_parts:
+            reduced.finish()
         known = [part.finish() for part in self._parts]
         return any(known)
+
+
+class AllReduce(_Sum):
+    """An all-reduce of one tensor, or of several."""
+
+    def __init__(
+        self, tensors: Sequence[Tensor], reduction: Reduction, conditions: Conditions, name: str = "all_reduce"
+    ) -> None:
+        operands = [Operand(tensor, conditions.private, conditions.options) for tensor in tensors]
+        super().__init__(name, tensors, operands, reduction, conditions)
+        # If ranks may need results from the network again, the sum stays there.
+        if not conditions.private and (name, tensors[0].dtype, reduction.name) == ("all_reduce", torch.int64, "sum"):
+            self.long_bytes = self.bytes
+
+    def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
+        world_size, options = self.conditions.world_size, self.conditions.options
+        return [
+            encode(result, self._reduction, world_size, options, skip_zeros=options.skip_zeros) for result in results
+        ]
+
+    def _reduced(self, results: Sequence[Tensor]) -> list[GlooReduction]:
+        return [GlooReduction(result, self._reduction, self.conditions.world_size) for result in results]
 
 
 class WireReduce(AllReduce):
@@ -248,10 +273,8 @@ class WireReduce(AllReduce):
         self._skip_zeros = skip_zeros
         super().__init__([tensor], reduction, conditions, "all_reduce_over")
 
-    def _encode(self) -> None:
-        self._parts = [
-            Direct(operand.target, self._reduction, self._wire, None, self._skip_zeros) for operand in self.operands
-        ]
+    def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
+        return [Direct(result, self._reduction, self._wire, None, self._skip_zeros) for result in results]
 
 
 class Reduce(AllReduce):
@@ -268,8 +291,8 @@ class Reduce(AllReduce):
             super().deliver()
 
 
-class ReduceScatter(Collective):
-    """A reduce-scatter of one tensor, or of several that are submitted back to back; the inputs are only read.
+class ReduceScatter(_Sum):
+    """A reduce-scatter of one tensor, or of several; the inputs are only read.
 
     If results are shared after a loss of the network, the ranks that lack them cannot get them from others, which have
     other parts. So all ranks reduce the inputs again, over Gloo.
@@ -289,28 +312,20 @@ class ReduceScatter(Collective):
             for given, output in zip(inputs, outputs, strict=True)
         ]
         operands = [Operand(output, False, options) for output in outputs]
-        super().__init__(f"{name} ({reduction.name})", outputs, operands, conditions, read)
+        super().__init__(name, outputs, operands, reduction, conditions, read)
         self.bytes = sum(given.target.nbytes for given in read)
-        self._reduction = reduction
-        self._world_size = conditions.world_size
-        self._parts: list[Encoding] = []
-        self._gloo_parts: list[GlooScatter] = []
-        if not self.waits:
-            self._encode()
-
-    def _encode(self) -> None:
-        self._parts = self._encoded([output.target for output in self.operands])
 
     def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:
         return [
-            encode(given.target, self._reduction, self._world_size, self.options, result)
+            encode(given.target, self._reduction, self.conditions.world_size, self.conditions.options, result)
             for given, result in zip(self.inputs, results, strict=True)
         ]
 
-    @property
-    def waits(self) -> bool:
-        """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
-        return super().waits or any(part.waits for part in self._parts)
+    def _reduced(self, results: Sequence[Tensor]) -> list[GlooScatter]:
+        return [
+            GlooScatter(given.target, result, self._reduction, self.conditions.world_size)
+            for given, result in zip(self.inputs, results, strict=True)
+        ]
 
     def share(self, gloo: Any, _giver: int, exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Reduce the inputs over Gloo; a rank that has its results already keeps those."""
@@ -323,34 +338,9 @@ class ReduceScatter(Collective):
                 part.start(exact, deadline)
                 part.finish()
             return
-        for given, result in zip(self.inputs, results, strict=True):
-            scatter = GlooScatter(given.target, result, self._reduction, self._world_size)
+        for scatter in self._reduced(results):
             scatter.start(gloo, deadline.left).wait()
             scatter.finish()
-
-    def _undo(self) -> None:
-        super()._undo()
-        self._parts = []
-
-    def _start(self, network: Network, deadline: Deadline) -> Sequence[Handle]:
-        if not self._parts:
-            self._encode()
-        return [work for part in self._parts for work in part.start(network, deadline)]
-
-    def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self._gloo_parts = [
-            GlooScatter(given.target, output.target, self._reduction, self._world_size)
-            for given, output in zip(self.inputs, self.operands, strict=True)
-        ]
-        return [part.start(gloo, self.deadline.left) for part in self._gloo_parts]
-
-    def _decode(self) -> bool:
-        if self._gloo_parts:
-            for part in self._gloo_parts:
-                part.finish()
-            return False
-        known = [part.finish() for part in self._parts]
-        return any(known)
 
 
 class WireScatter(ReduceScatter):

@@ -48,7 +48,6 @@ class SparseAllReduce(Collective):
         super().__init__(f"all_reduce ({reduction.name})", [tensor], [], conditions)
         self._tensor = tensor
         self._reduction = reduction
-        self._conditions = conditions
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             self._ranges = [memory_of(tensor.detach()._values())]  # `deliver` gives the tensor other memory
             own = tensor.detach().coalesce().cpu()
@@ -72,7 +71,7 @@ class SparseAllReduce(Collective):
 
     def share(self, gloo: Any, giver: int, _exact: ExactNetwork | None, deadline: Deadline) -> None:
         """Give the result of rank `giver` to the ranks that lack it."""
-        gives = self._conditions.rank == giver
+        gives = self.conditions.rank == giver
         count = torch.tensor([len(self._union) if gives else 0])
         broadcast_over_gloo(gloo, count, giver, deadline.left).wait()
         union = self._union if gives else torch.empty(int(count), dtype=torch.int64)
@@ -84,7 +83,7 @@ class SparseAllReduce(Collective):
     def deliver(self) -> None:
         """Replace the values of the caller's tensor."""
         with torch.inference_mode(False), torch.no_grad():
-            values = self._sums.clone() if self._conditions.private else self._sums
+            values = self._sums.clone() if self.conditions.private else self._sums
             indices = _indices_of(self._union, self._tensor.shape[: self._tensor.sparse_dim()])
             result = torch.sparse_coo_tensor(
                 indices, values, self._tensor.shape, check_invariants=False, is_coalesced=True
@@ -96,13 +95,14 @@ class SparseAllReduce(Collective):
         tensor = self._tensor
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
         self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, deadline.seconds_left)))
-        skip = self.options.wire == "auto" or isinstance(self.options.wire, Blocks)  # others need all ranks' values
-        self._part = encode(self._sums, self._reduction, self._conditions.world_size, self.options, skip_zeros=skip)
+        options = self.conditions.options
+        skip = options.wire == "auto" or isinstance(options.wire, Blocks)  # others need all ranks' values
+        self._part = encode(self._sums, self._reduction, self.conditions.world_size, options, skip_zeros=skip)
         return self._part.start(network, deadline)
 
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
-        self._place(union_over_gloo(gloo, self._places, self._conditions.world_size, self.deadline))
-        self._part = GlooReduction(self._sums, self._reduction, self._conditions.world_size)
+        self._place(union_over_gloo(gloo, self._places, self.conditions.world_size, self.deadline))
+        self._part = GlooReduction(self._sums, self._reduction, self.conditions.world_size)
         return [self._part.start(gloo, self.deadline.left)]
 
     def _place(self, union: Tensor) -> None:
