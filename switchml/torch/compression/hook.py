@@ -25,6 +25,7 @@ from switchml.torch.compression.table import memory_for
 __all__ = ["CompressionState", "compression_hook"]
 
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+_WARM_UP: Final[tuple[Compressor, Memory]] = Dense(), NoMemory()  # no state of a training is in them
 
 
 class CompressionState:
@@ -85,7 +86,6 @@ class CompressionState:
         self._exchange = Exchange(compressor, group, timeout)
         self.memory.attach(self._sizes)
         self._warm_up_steps = warm_up_steps
-        self._warm_up: tuple[Compressor, Memory] = Dense(), NoMemory()
         self._scale = scale
         self._last_scale: float | None = None
         self.step = 0
@@ -110,7 +110,7 @@ class CompressionState:
             return empty
         pieces = dict(zip(names, buffer.split([self._sizes[name] for name in names]), strict=True))
         if self.step < self._warm_up_steps:
-            compressor, memory = self._warm_up
+            compressor, memory = _WARM_UP
         else:
             compressor, memory = self.compressor, self.memory
         return self._exchange.submit(
