@@ -41,12 +41,4 @@ def register() -> None:
 def _make_group(backend_options: Any, pg_options: Any = None) -> Any:
     from switchml.torch.process_group import SwitchMLProcessGroup
 
-    return SwitchMLProcessGroup(
-        backend_options.store,
-        backend_options.group_rank,
-        backend_options.group_size,
-        backend_options.timeout,
-        pg_options,
-        str(backend_options.group_id),
-        backend_options.global_ranks_in_group,
-    )
+    return SwitchMLProcessGroup(backend_options, pg_options)

@@ -15,6 +15,8 @@ try:
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(f"{_error}; switchml.torchft needs torchft: pip install 'switchml[torchft]'") from _error
 
+from torch._C._distributed_c10d import _DistributedBackendOptions
+
 from switchml.torch.options import Options
 from switchml.torch.process_group import SwitchMLProcessGroup
 
@@ -65,7 +67,10 @@ class ProcessGroupSwitchML(ProcessGroupWrapper):  # type: ignore[misc]
         self.shutdown()
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> SwitchMLProcessGroup:
-        name = f"torchft-{self._quorum_id}"
+        options = _DistributedBackendOptions()
+        options.store, options.timeout = store, self._timeout
+        options.group_rank, options.group_size = rank, world_size
         # Not the default group, which could be the job under which this process was started: a quorum may have fewer
         # ranks than that.
-        return SwitchMLProcessGroup(store, rank, world_size, self._timeout, self._options, name, range(world_size))
+        options.group_id, options.global_ranks_in_group = f"torchft-{self._quorum_id}", list(range(world_size))
+        return SwitchMLProcessGroup(options, self._options)

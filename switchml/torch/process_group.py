@@ -70,27 +70,14 @@ _UNSET: Final = timedelta(0)  # c10d's "no timeout given" is below it
 class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A group whose sums are made by the switch. `switchml.torch.path_of` returns the path of each collective."""
 
-    def __init__(
-        self,
-        store: Any,
-        rank: int,
-        size: int,
-        timeout: timedelta,
-        options: Options | None = None,
-        name: str = "0",
-        global_ranks: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, backend_options: Any, options: Options | None = None) -> None:
         """Make the group; all of its ranks must do this.
 
         Args:
-            store: the group's `torch.distributed.Store`.
-            rank: this rank.
-            size: the number of ranks.
-            timeout: the default timeout of collectives, and that of the store's operations.
+            backend_options: c10d's `_DistributedBackendOptions`. Its timeout is the default one of collectives, and
+                that of the store's operations. Groups other than the default group join the network with their first
+                collective.
             options: the group's options; None for those of `configure` and the environment.
-            name: a name that is the same on all ranks.
-            global_ranks: the ranks of this group in the default group; empty if it is the default group. Others join
-                the network with their first collective.
 
         Raises:
             SwitchMLBackendError: the default group cannot be a job of the switch, and there is no fallback.
@@ -99,24 +86,26 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """
         if options is not None and not isinstance(options, Options):
             raise TypeError(f"pg_options is {options!r}; the switchml backend takes switchml.torch.Options")
+        store, rank, size = backend_options.store, backend_options.group_rank, backend_options.group_size
+        global_ranks = tuple(backend_options.global_ranks_in_group)  # none of the default group
         super().__init__(rank, size)
         self._options = options or current_options()
         # A separate store each time that this group is made: torch numbers groups from zero again after destroying
         # them.
         generation = store.add(f"switchml/made/{rank}", 1)
         self._store = dist.PrefixStore(f"switchml/{generation}/", store)
-        self._gloo = make_gloo(self._store, rank, size, timeout)
+        self._gloo = make_gloo(self._store, rank, size, backend_options.timeout)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._pid = os.getpid()
         self._group = group = Group(
-            name=name,
+            name=str(backend_options.group_id),
             rank=rank,
             size=size,
-            global_ranks=tuple(global_ranks or range(size)),
+            global_ranks=global_ranks or tuple(range(size)),
             is_default=not global_ranks,
             store=dist.PrefixStore("network/", self._store).clone(),
-            timeout=timeout,
+            timeout=backend_options.timeout,
             options=self._options,
             default_link=_link() if global_ranks else Link(),
         )
@@ -124,7 +113,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if size > 1:
             self._queue = NetworkQueue(group)
             if group.is_default:  # other groups join with their first collective in the network
-                _remember_default(self._queue)
+                global _default_queue
+                _default_queue = weakref.ref(self._queue)
                 self._queue.join()
 
     # ---- what the group is -----------------------------------------------------------------------------------------
@@ -231,8 +221,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _all_reduce(self, name: str, tensors: list[Tensor], opts: Any, op: Any, timeout: timedelta | None) -> Any:
         reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
-        queue = self._queue
-        if queue is not None and all(self._path(name, tensor, reduction) == "network" for tensor in tensors):
+        if all(self._path(name, tensor, reduction) == "network" for tensor in tensors):
             if any(tensor.is_sparse for tensor in tensors):
                 return self._all_reduce_sparse(tensors, reduction, opts, timeout)
             return self._submit(AllReduce(tensors, reduction, self._conditions(timeout), name), opts)
@@ -246,7 +235,6 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _all_reduce_sparse(self, tensors: list[Tensor], reduction: Reduction, opts: Any, timeout: timedelta) -> Any:
         """Reduce tensors of which some are sparse, each in a separate call."""
-        assert self._queue is not None
         conditions = self._conditions(timeout)
         works = [
             self._submit(
@@ -278,15 +266,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce `input`, as `all_reduce_over` does; rank r gets the r-th of its equal parts."""
         reduction, timeout = reduction_of(op), self._timeout(None, None)
         if self._queue is None:
-            return self._scattered(
-                "reduce_scatter_over",
-                output,
-                [input],
-                None,
-                reduction,
-                timeout,
-                lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
-            )
+            return self._scattered("reduce_scatter_over", output, [input], reduction, timeout, self._gloo_scatter)
         return self._submit(WireScatter(output, input, reduction, self._conditions(timeout), wire), None)
 
     @on_plain_tensors
@@ -298,7 +278,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         root, opts = _root(opts, root)
         reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
         is_root = root == self.rank()
-        if self._queue is not None and self._path("reduce", tensor, reduction) == "network":
+        if self._path("reduce", tensor, reduction) == "network":
             return self._submit(Reduce(tensor, reduction, is_root, self._conditions(timeout)), opts)
 
         def start(part: GlooReduction) -> Any:
@@ -340,21 +320,19 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Reduce `inputs` (a list of one list, which has a tensor for each rank); each rank gets its own part."""
         name = "reduce_scatter"
         output, parts = _one(outputs, name)[0], _one_list(inputs, name)
-        reduction = self._reduction(opts, op)
+        reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
         if (
             len(parts) == self.size()
             and all(_alike(part, output) for part in parts)
             and self._path(name, output, reduction) == "network"
-            and self._queue is not None
         ):
             given = torch.cat([part.detach().flatten() for part in parts])
-            return self._reduce_scatter(name, [output], [given], reduction, opts, timeout)
+            return self._submit(ReduceScatter([output], [given], reduction, self._conditions(timeout), name), opts)
         return self._scattered(
             name,
             output,
             parts,
-            opts,
-            op,
+            reduction,
             timeout,
             lambda result, given, options: self._gloo.reduce_scatter([result], [given], options),
         )
@@ -362,18 +340,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     @on_plain_tensors
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
         """Reduce `input`; rank r gets the r-th of its equal parts."""
-        reduction = self._reduction(opts, None)
-        if self._scatters("reduce_scatter_single", [output], [input], reduction):
-            return self._reduce_scatter("reduce_scatter_single", [output], [input], reduction, opts, None)
-        return self._scattered(
-            "reduce_scatter_single",
-            output,
-            [input],
-            opts,
-            None,
-            None,
-            lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
-        )
+        name = "reduce_scatter_single"
+        reduction, timeout = self._reduction(opts, None), self._timeout(opts, None)
+        if self._scatters(name, [output], [input], reduction):
+            return self._submit(ReduceScatter([output], [input], reduction, self._conditions(timeout), name), opts)
+        return self._scattered(name, output, [input], reduction, timeout, self._gloo_scatter)
 
     @on_plain_tensors
     def reduce_scatter_single_coalesced(
@@ -382,47 +353,38 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Do `reduce_scatter_single` for several tensors; return one work for all."""
         name, reduction = "reduce_scatter_single_coalesced", self._reduction(opts, None)
         if len(outputs) == len(inputs) and self._scatters(name, outputs, inputs, reduction):
-            return self._reduce_scatter(name, outputs, inputs, reduction, opts, None)
+            conditions = self._conditions(self._timeout(opts, None))
+            return self._submit(ReduceScatter(outputs, inputs, reduction, conditions, name), opts)
         works = [self.reduce_scatter_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
         return completed_after(works, name, outputs)
 
     def _scatters(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduction: Reduction) -> bool:
         """Return whether the network reduces and scatters the tensors; errors in their sizes are found by Gloo."""
-        return self._queue is not None and all(
+        return all(
             given.dtype == output.dtype
             and given.numel() == self.size() * output.numel()
             and self._path(name, given, reduction) == "network"
             for output, given in zip(outputs, inputs, strict=True)
         )
 
-    def _reduce_scatter(
-        self,
-        name: str,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        reduction: Reduction,
-        opts: Any,
-        timeout: timedelta | None,
-    ) -> Any:
-        conditions = self._conditions(self._timeout(opts, timeout))
-        return self._submit(ReduceScatter(outputs, inputs, reduction, conditions, name), opts)
+    def _gloo_scatter(self, result: Tensor, given: list[Tensor], options: Any) -> Any:
+        return self._gloo._reduce_scatter_base(result, given[0], options)
 
     def _scattered(
         self,
         name: str,
         output: Tensor,
         inputs: list[Tensor],
-        opts: Any,
-        op: Any,
-        timeout: timedelta | None,
+        reduction: Reduction,
+        timeout: timedelta,
         call: Callable[[Tensor, list[Tensor], Any], Any],
     ) -> Any:
-        reduction = self._reduction(opts, op)
+        """Reduce `inputs` over Gloo by a `call` that takes the result, the inputs and options."""
         options = dist.ReduceScatterOptions()
         parts = [
             GlooReduction(operand.target, reduction, self.size()) for operand in self._taken(inputs, written=False)
         ]
-        options.reduceOp, options.timeout = parts[0].op, self._timeout(opts, timeout)
+        options.reduceOp, options.timeout = parts[0].op, timeout
         [taken] = self._taken([output])
         result = taken.target if parts[0].is_result(taken.target) else parts[0].empty_result(taken.target.shape)
         self._enter_gloo()
@@ -444,7 +406,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         [tensor] = _one(tensors, "broadcast")
         root, opts = _root(opts, root)
         timeout = self._timeout(opts, timeout)
-        if self._queue is not None and self._path("broadcast", tensor) == "network":
+        if self._path("broadcast", tensor) == "network":
             return self._submit(Broadcast(tensor, root, self._conditions(timeout)), opts)
         options = dist.BroadcastOptions()
         options.rootRank, options.timeout = root, timeout
@@ -507,7 +469,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _gathers(self, name: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
         """Return whether the network gathers the tensors; errors in their sizes are found by Gloo."""
-        return self._queue is not None and all(
+        return all(
             given.dtype == output.dtype
             and given.numel() * self.size() == output.numel()
             and not given.is_sparse
@@ -517,15 +479,11 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _gathers_lists(self, name: str, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> bool:
         """Like `_gathers`, for one output tensor per rank; Gloo gathers to other devices."""
-        return (
-            self._queue is not None
-            and len(outputs) == len(inputs)
-            and all(
-                len(of_ranks) == self.size()
-                and all(_alike(output, given) and output.device.type == "cpu" for output in of_ranks)
-                and self._path(name, given, copies=self.size()) == "network"
-                for of_ranks, given in zip(outputs, inputs, strict=True)
-            )
+        return len(outputs) == len(inputs) and all(
+            len(of_ranks) == self.size()
+            and all(_alike(output, given) and output.device.type == "cpu" for output in of_ranks)
+            and self._path(name, given, copies=self.size()) == "network"
+            for of_ranks, given in zip(outputs, inputs, strict=True)
         )
 
     def _all_gather(
@@ -683,6 +641,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _path(self, name: str, tensor: Tensor, reduction: Reduction | None = None, copies: int = 1) -> Path:
         """Return the path of a collective whose result is as large as `copies` tensors of this size."""
+        if self._queue is None:
+            return "gloo"
         dtype = torch.empty(0, dtype=tensor.dtype).real.dtype if tensor.is_complex() else tensor.dtype
         size = copies * tensor.nbytes if not tensor.is_sparse else None
         path = path_of(name, dtype, reduction, size, tensor.is_sparse, link=_link())
@@ -712,11 +672,6 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 _default_queue: weakref.ref[NetworkQueue] | None = None  # of the latest default group
-
-
-def _remember_default(queue: NetworkQueue) -> None:
-    global _default_queue
-    _default_queue = weakref.ref(queue)
 
 
 def _link() -> Link:

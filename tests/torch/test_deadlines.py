@@ -90,7 +90,10 @@ def stopped(rank: int, message: str) -> None:
         common.set("pid", str(os.getpid()))
     else:
         own = dist.TCPStore(HOST, int(common.get("port")), is_master=False)
-    group = SwitchMLProcessGroup(own, rank, 2, timedelta(seconds=60), name="stopped", global_ranks=[0, 1])
+    options = dist.distributed_c10d._DistributedBackendOptions()
+    options.store, options.group_id, options.timeout = own, "stopped", timedelta(seconds=60)
+    options.group_rank, options.group_size, options.global_ranks_in_group = rank, 2, [0, 1]
+    group = SwitchMLProcessGroup(options)
     group.allreduce([torch.ones(1)]).wait()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)  # until rank 0 has its error
