@@ -200,8 +200,7 @@ class SwitchConfig(SwitchSettings):
         )
 
     def _check_program(self, where: str) -> None:
-        programs = self.target.programs
-        if not programs:
+        if not (programs := self.target.programs):
             return
         _require(
             self.program in programs,
@@ -223,7 +222,7 @@ class SwitchConfig(SwitchSettings):
         _require_address(self.control, f"{where}: {mine}")
         _require(self.target.udp_ports or not self.udp_ports, f"{where}: udp_ports are those of a soft switch")
         _require(self.target.configures_ports or not self.ports, f"{where}: only a tofino has ports that are set up")
-        _require(self.device >= self.target.first_device, f"{where}: device_id is 0 and P4Runtime counts from 1")
+        _require(self.device >= self.target.default_device, f"{where}: device_id is 0 and P4Runtime counts from 1")
         hosts = [port.number for port in self.ports if port.role == "host"]
         _require(
             not self.target.configures_ports or bool(hosts), f"{where}: no [[switches.ports]] names a port of a host"
@@ -426,12 +425,8 @@ def _switch(table: Any) -> SwitchConfig:
     parent = values.pop("parent", None)
     target = values.pop("target")
     _require(target in TARGETS, f"switch {values['name']!r}: target {target!r} is not one of {', '.join(TARGETS)}")
-    link = _parent(parent) if parent is not None else None
+    link = None if parent is None else ParentLink(**_values(ParentLink, parent, "[[switches]]: parent"))
     return SwitchConfig(**values, target=TARGETS[target], ports=ports, parent=link)
-
-
-def _parent(table: Any) -> ParentLink:
-    return ParentLink(**_values(ParentLink, table, "[[switches]]: parent"))
 
 
 def _port(table: Any) -> TofinoPort:

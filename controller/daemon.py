@@ -183,7 +183,7 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
 
     The listening address is left out: it differs between standby and leader, and every start records it.
     """
-    now = json.loads(json.dumps(config, default=_as_json))
+    now = json.loads(json.dumps(config, default=lambda one: str(one) if isinstance(one, Path | Target) else vars(one)))
     del now["listen"]
     stored = store.exchange_configuration(json.dumps(now))
     if stored is None:
@@ -192,10 +192,6 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
     changed = [name for name in sorted({*now, *before}) if now.get(name) != before.get(name)]
     if changed:
         store.events.record(EventKind.CONFIGURATION_CHANGED, ", ".join(changed), actor=_user())
-
-
-def _as_json(part: Any) -> Any:
-    return str(part) if isinstance(part, (Path, Target)) else vars(part)
 
 
 def _user() -> str:

@@ -36,6 +36,7 @@ class Target:
     default_pool: int
     default_values: int = 0
     default_slots: int = 0
+    default_device: int = 1  # P4Runtime counts from 1, BfRt from 0
     highest_port: int = HIGHEST_PORT
     udp_ports: bool = False
     programs: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -49,11 +50,6 @@ class Target:
     def configures_ports(self) -> bool:
         """True if the controller sets its ports up, as through BfRt."""
         return self.interface == "bfrt"
-
-    @property
-    def first_device(self) -> int:
-        """The default device id: P4Runtime counts from 1, BfRt from 0."""
-        return 0 if self.interface == "bfrt" else 1
 
     def compiled(self, program: str = "switchml", values: int = 0) -> Path:
         """Return the path of the files of a compiled P4 program, without their suffixes."""
@@ -74,7 +70,7 @@ BMV2: Final = Target(
     entry="v1model/switchml.p4",
 )
 
-TOFINO: Final = Target("tofino", "bfrt", default_pool=256, entry="tna/switchml.p4")
+TOFINO: Final = Target("tofino", "bfrt", default_pool=256, default_device=0, entry="tna/switchml.p4")
 
 TARGETS: Final = {target.name: target for target in (SOFT, BMV2, TOFINO)}
 """All targets, by their names in configuration files."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program, values_per_packet
-from switchml import dataplane
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
+from switchml.dataplane.targets import BMV2
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
 
@@ -28,7 +28,6 @@ MONITOR_PORT = 9
 _PORTS = (*HOST_PORTS, MONITOR_PORT)
 
 _BFRT_ADDRESS = "127.0.0.1:50052"  # bf_switchd's default
-_BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
 _STOP_SECONDS = 30.0
 
 
@@ -69,7 +68,7 @@ class Description:
     owned_results: bool = True
     expands_codes: bool = True
     floats: str = ""
-    compiled: str = str(_BUILD / "switchml")
+    compiled: str = str(BMV2.compiled())
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -224,7 +223,7 @@ class Bmv2(Target):
 
     def _compiled(self, values: int) -> Path:
         """Return the path of the program's files without their suffixes."""
-        return _BUILD / ("switchml" if values == self.values[0] else f"switchml_{values}")
+        return BMV2.compiled(values=values)
 
     def _command(self) -> Sequence[str]:
         interfaces = [word for port in _PORTS for word in ("--interface", f"{port}@switch{port}")]
@@ -249,7 +248,7 @@ class Bmv2Floats(Bmv2):
     floats = "digits"
 
     def _compiled(self, values: int) -> Path:
-        return _BUILD / "switchml_floats"
+        return BMV2.compiled("switchml_floats")
 
 
 class Bmv2FloatsFull(Bmv2Floats):

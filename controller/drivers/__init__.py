@@ -64,8 +64,8 @@ class SwitchSettings:
 
     @property
     def device(self) -> int:
-        """The device id: P4Runtime counts from 1, BfRt from 0."""
-        return self.target.first_device if self.device_id < 0 else self.device_id
+        """The configured device id, or the target's default."""
+        return self.target.default_device if self.device_id < 0 else self.device_id
 
     @property
     def values(self) -> int:
