@@ -14,7 +14,7 @@ def test_the_error_names_the_folder_and_the_remedy(tmp_path: Path) -> None:
     package = tmp_path / "switchml"
     package.mkdir()
     shutil.copy(ROOT / "switchml" / "__init__.py", package)
-    (package / "common").symlink_to(ROOT / "common")
+    (package / "common").symlink_to(ROOT / "switchml" / "common")
     (package / "_native").mkdir()  # a source folder has only its type stubs
     # -S: without the packages that are installed, whose editable SwitchML would be found first.
     command = [sys.executable, "-S", "-c", "import switchml; switchml.connect"]
