@@ -103,16 +103,6 @@ struct Thresholds {
   alignas(64) std::array<uint16_t, wire::protocol::max_values * lanes_per_word(8)> of;
 };
 
-// Call act() with a constant of the same value, from which it can choose a template.
-template <typename Act>
-uint64_t with_flag(bool flag, const Act& act) {
-  return flag ? act(std::true_type{}) : act(std::false_type{});
-}
-template <typename Act>
-uint64_t with_lane_bits(int lane_bits, const Act& act) {
-  return lane_bits == 8 ? act(std::integral_constant<int, 8>{}) : act(std::integral_constant<int, 16>{});
-}
-
 // The functions for narrow lanes of one floating-point type and of one integer type.
 template <typename Value>
 struct FloatLanes {
