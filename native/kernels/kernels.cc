@@ -13,58 +13,31 @@ namespace switchml::kernels {
 
 namespace {
 
-const Functions* functions_for(Instructions instructions) {
-  switch (instructions) {
-#if defined(__x86_64__)
-    case Instructions::avx512:
-      return &kAvx512;
-    case Instructions::avx2:
-      return &kAvx2;
-#elif defined(__aarch64__)
-    case Instructions::neon:
-      return &kNeon;
-#endif
-    default:
-      return &kPortable;
-  }
-}
+// The functions for one instruction set.
+struct Choice {
+  const Functions* blocks;
+  const LaneFunctions* lanes;
+  const CodeFunctions* codes;
+};
 
-const LaneFunctions* lane_functions_for(Instructions instructions) {
+Choice functions_for(Instructions instructions) {
   switch (instructions) {
 #if defined(__x86_64__)
     case Instructions::avx512:
-      return &kAvx512Lanes;
+      return {&kAvx512, &kAvx512Lanes, &kAvx512Codes};
     case Instructions::avx2:
-      return &kAvx2Lanes;
+      return {&kAvx2, &kAvx2Lanes, &kAvx2Codes};
 #elif defined(__aarch64__)
     case Instructions::neon:
-      return &kNeonLanes;
+      return {&kNeon, &kNeonLanes, &kNeonCodes};
 #endif
     default:
-      return &kPortableLanes;
-  }
-}
-
-const CodeFunctions* code_functions_for(Instructions instructions) {
-  switch (instructions) {
-#if defined(__x86_64__)
-    case Instructions::avx512:
-      return &kAvx512Codes;
-    case Instructions::avx2:
-      return &kAvx2Codes;
-#elif defined(__aarch64__)
-    case Instructions::neon:
-      return &kNeonCodes;
-#endif
-    default:
-      return &kPortableCodes;
+      return {&kPortable, &kPortableLanes, &kPortableCodes};
   }
 }
 
 Instructions chosen = best_of_processor();
-const Functions* in_use = functions_for(chosen);
-const LaneFunctions* lanes_in_use = lane_functions_for(chosen);
-const CodeFunctions* codes_in_use = code_functions_for(chosen);
+Choice in_use = functions_for(chosen);
 
 bool are_zeros(const uint8_t* words, size_t count) {
   const size_t bytes = count * sizeof(uint32_t);
@@ -83,13 +56,11 @@ void use_instructions(Instructions instructions) {
   }
   chosen = instructions;
   in_use = functions_for(instructions);
-  lanes_in_use = lane_functions_for(instructions);
-  codes_in_use = code_functions_for(instructions);
 }
 
 template <typename Value>
 uint32_t largest_magnitude(const Value* values, size_t count) {
-  return in_use->of(values).largest_magnitude(values, count);
+  return in_use.blocks->of(values).largest_magnitude(values, count);
 }
 
 template <>
@@ -111,7 +82,7 @@ template <typename Value>
 uint64_t quantize(const Weights& weights, const Value* values, size_t count, int shift, uint8_t* words,
                   const Value* next, bool alone) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
-  return in_use->of(values).quantize(weights, values, count, Factors(shift), words, fetched, alone);
+  return in_use.blocks->of(values).quantize(weights, values, count, Factors(shift), words, fetched, alone);
 }
 
 template <typename Value>
@@ -124,7 +95,7 @@ uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, 
     divisor_bits = 0;
   }
   if (shift <= largest_shift<Value>(divisor_bits) && divisor <= kLargestDivisor<Value>) {
-    return in_use->of(values).dequantize(weights, words, count, shift, divisor, values, alone);
+    return in_use.blocks->of(values).dequantize(weights, words, count, shift, divisor, values, alone);
   }
   if (are_zeros(words, count)) {  // nearly all blocks with such a shift, because the exponent of zeros is the lowest
     std::fill_n(values, count, Value{});
@@ -135,12 +106,12 @@ uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, 
 
 template <typename Half>
 void widen(const Half* values, size_t count, float* floats) {
-  in_use->of(values).widen(values, count, floats);
+  in_use.blocks->of(values).widen(values, count, floats);
 }
 
 template <typename Half>
 void narrow(const float* floats, size_t count, Half* values) {
-  in_use->of(values).narrow(floats, count, values);
+  in_use.blocks->of(values).narrow(floats, count, values);
 }
 
 template uint32_t largest_magnitude(const float*, size_t);
@@ -158,15 +129,15 @@ template void narrow(const float*, size_t, Float16*);
 template void narrow(const float*, size_t, BFloat16*);
 
 uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
-  return in_use->pack(weights, values, count, words);
+  return in_use.blocks->pack(weights, values, count, words);
 }
 
 uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
-  return in_use->unpack(weights, words, count, values);
+  return in_use.blocks->unpack(weights, words, count, values);
 }
 
 uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {
-  return in_use->weigh(weights, words, first, count);
+  return in_use.blocks->weigh(weights, words, first, count);
 }
 
 template <typename Value>
@@ -174,28 +145,28 @@ uint64_t quantize_lanes(const Weights& weights, const Value* values, size_t coun
                         int32_t levels, const Rounding& rounding, uint8_t* words, const Value* next) {
   const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
   const LaneScale scale(shift, levels, rounding.stochastic);
-  return lanes_in_use->of(values).quantize(weights, values, count, lane_bits, scale, rounding, words, fetched);
+  return in_use.lanes->of(values).quantize(weights, values, count, lane_bits, scale, rounding, words, fetched);
 }
 
 template <typename Value>
 uint64_t dequantize_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, int shift,
                           int32_t divisor, Value* values) {
-  return lanes_in_use->of(values).dequantize(weights, words, count, lane_bits, LaneUnit(shift, divisor), values);
+  return in_use.lanes->of(values).dequantize(weights, words, count, lane_bits, LaneUnit(shift, divisor), values);
 }
 
 template <typename Integer>
 uint64_t pack_lanes(const Weights& weights, const Integer* values, size_t count, int lane_bits, uint8_t* words) {
-  return lanes_in_use->of(values).pack(weights, values, count, lane_bits, words);
+  return in_use.lanes->of(values).pack(weights, values, count, lane_bits, words);
 }
 
 template <typename Integer>
 uint64_t unpack_lanes(const Weights& weights, const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  return lanes_in_use->of(values).unpack(weights, words, count, lane_bits, values);
+  return in_use.lanes->of(values).unpack(weights, words, count, lane_bits, values);
 }
 
 template <typename Integer>
 bool all_within(const Integer* values, size_t count, int32_t bound) {
-  return lanes_in_use->of(values).all_within(values, count, bound);
+  return in_use.lanes->of(values).all_within(values, count, bound);
 }
 
 template uint64_t quantize_lanes(const Weights&, const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*,
@@ -225,12 +196,12 @@ template bool all_within(const int32_t*, size_t, int32_t);
 
 template <typename Value>
 void write_natural8(const Value* values, size_t count, int shift, const Rounding& rounding, uint8_t* codes) {
-  codes_in_use->of(values).natural8(values, count, Factors(shift), rounding, codes);
+  in_use.codes->of(values).natural8(values, count, Factors(shift), rounding, codes);
 }
 
 template <typename Value>
 void write_dynamic8(const Value* values, size_t count, int shift, uint8_t* codes) {
-  codes_in_use->of(values).dynamic8(values, count, Factors(shift), codes);
+  in_use.codes->of(values).dynamic8(values, count, Factors(shift), codes);
 }
 
 template void write_natural8(const float*, size_t, int, const Rounding&, uint8_t*);
@@ -241,7 +212,7 @@ template void write_dynamic8(const Float16*, size_t, int, uint8_t*);
 template void write_dynamic8(const BFloat16*, size_t, int, uint8_t*);
 
 void expand_codes(const uint8_t* codes, size_t count, wire::Format format, uint8_t* words) {
-  codes_in_use->expand(codes, count, format, words);
+  in_use.codes->expand(codes, count, format, words);
 }
 
 }  // namespace switchml::kernels
