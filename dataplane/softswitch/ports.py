@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from switchml.common.grpc_address import parse_host_port
 from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch import _native
 from switchml.dataplane.targets import SOFT
 
 __all__ = [
@@ -36,9 +36,10 @@ class UdpPort:
     address: str
     udp_port: int
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError."""
-        return {"address": self.address, "udp_port": switch.add_udp_port(self.number, self.address, self.udp_port)}
+        spec = _native.UdpPortSpec(address=self.address, udp_port=self.udp_port)
+        return {"address": self.address, "udp_port": switch.add_port(self.number, spec)}
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class FramePort:
     path: str
     peer: str
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError."""
-        switch.add_frame_port(self.number, self.path, self.peer)
+        switch.add_port(self.number, _native.FramePortSpec(path=self.path, peer=self.peer))
         return {"path": self.path, "peer": self.peer}
 
 
@@ -65,9 +66,9 @@ class PacketPort:
     number: int
     interface: str
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError."""
-        switch.add_packet_port(self.number, self.interface)
+        switch.add_port(self.number, _native.PacketPortSpec(interface=self.interface))
         return {"interface": self.interface}
 
 
@@ -82,9 +83,9 @@ class ShmPort:
     path: str
     threads: int = 1
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError."""
-        switch.add_shm_port(self.number, self.path, self.threads)
+        switch.add_port(self.number, _native.ShmPortSpec(path=self.path, threads=self.threads))
         return {"path": self.path}
 
 
@@ -103,7 +104,7 @@ class DpdkPort:
     poll: Poll = "adaptive"
     queues: int = 1
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError and ValueError."""
         device = open_dpdk(self.devargs, self.eal, self.mtu, promiscuous=True, queues=self.queues)
         return _add_device(switch, self.number, self.devargs, device, self.poll)
@@ -117,13 +118,13 @@ class XdpPort:
     interface: str
     poll: Poll = "adaptive"
 
-    def add_to(self, switch: Switch) -> dict[str, str | int]:
+    def add_to(self, switch: _native.Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError and ValueError."""
         return _add_device(switch, self.number, self.interface, open_xdp(self.interface), self.poll)
 
 
-def _add_device(switch: Switch, number: int, name: str, device: Device, poll: Poll) -> dict[str, str | int]:
-    switch.add_device_port(number, device.queues, poll == "busy")
+def _add_device(switch: _native.Switch, number: int, name: str, device: Device, poll: Poll) -> dict[str, str | int]:
+    switch.add_port(number, _native.DevicePortSpec(queues=device.queues, busy=poll == "busy"))
     return {
         "device": name,
         "mac": device.mac_text,
@@ -152,38 +153,29 @@ def parse_frame_port(text: str) -> FramePort:
 
 def parse_packet_port(text: str) -> PacketPort:
     """Parse ``PORT=INTERFACE``. Raises ValueError."""
-    number, interface = _split(text, "PORT=INTERFACE")
-    if not interface:
-        raise ValueError(f"{text!r} names no interface")
-    return PacketPort(number, interface)
+    return PacketPort(*_split(text, "PORT=INTERFACE", "interface"))
 
 
 def parse_dpdk_port(text: str) -> DpdkPort:
     """Parse ``PORT=DEVARGS``. Raises ValueError."""
-    number, devargs = _split(text, "PORT=DEVARGS")
-    if not devargs:
-        raise ValueError(f"{text!r} names no device")
-    return DpdkPort(number, devargs)
+    return DpdkPort(*_split(text, "PORT=DEVARGS", "device"))
 
 
 def parse_xdp_port(text: str) -> XdpPort:
     """Parse ``PORT=INTERFACE``. Raises ValueError."""
-    number, interface = _split(text, "PORT=INTERFACE")
-    if not interface:
-        raise ValueError(f"{text!r} names no interface")
-    return XdpPort(number, interface)
+    return XdpPort(*_split(text, "PORT=INTERFACE", "interface"))
 
 
 def parse_shm_port(text: str) -> ShmPort:
     """Parse ``PORT=PATH``. Raises ValueError."""
-    number, path = _split(text, "PORT=PATH")
-    if not path:
-        raise ValueError(f"{text!r} names no socket")
-    return ShmPort(number, path)
+    return ShmPort(*_split(text, "PORT=PATH", "socket"))
 
 
-def _split(text: str, form: str) -> tuple[int, str]:
+def _split(text: str, form: str, named: str = "") -> tuple[int, str]:
+    """Return the port number and the rest of ``text``, which must not be empty if it names something."""
     number, equals, rest = text.partition("=")
     if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= SOFT.highest_port:
         raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {SOFT.highest_port}")
+    if named and not rest:
+        raise ValueError(f"{text!r} names no {named}")
     return int(number), rest

@@ -59,7 +59,7 @@ struct Target {
   soft::Switch the_switch{kSlots, kValues};
 
   Target() {
-    the_switch.add_shm_port(kPort, directory + "/switch", 2);
+    the_switch.add_port(kPort, soft::ShmPortSpec{directory + "/switch", 2});
     the_switch.start();
   }
   ~Target() { rmdir(directory.c_str()); }

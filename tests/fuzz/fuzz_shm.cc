@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/shared_memory/shared_memory_service.h"
 #include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "dataplane/softswitch/native/shared_memory/shm_worker.h"
@@ -33,11 +34,12 @@ constexpr uint8_t kRanks = 2;
 constexpr uint32_t kAgent = 0x7F000001;
 
 // No thread runs: the input decides when a shard does its work.
-struct Bench : soft::PipelineHost {
+struct Bench {
   soft::PortTable ports;
   soft::SharedSlotStore* the_slots = new soft::SharedSlotStore(kSlots, kValues);
   soft::Pipeline the_pipeline{std::unique_ptr<soft::SlotStore>(the_slots), &ports};
-  runtime::Turns the_turns;
+  runtime::Turns turns;
+  soft::SharedMemoryService service{&turns, &ports, &the_pipeline, the_slots};
   soft::ShmPort* port = nullptr;
   std::shared_ptr<soft::ShmJob> job;
   std::array<soft::ShmConnection*, kRanks> connections{};
@@ -49,17 +51,10 @@ struct Bench : soft::PipelineHost {
 
   std::vector<soft::SumTask> tasks;  // sums in progress
 
-  runtime::Turns& turns() override { return the_turns; }
-  soft::Pipeline& pipeline() override { return the_pipeline; }
-  soft::SharedSlotStore& slots() override { return *the_slots; }
-  void publish_except(const soft::ShmPort* except, std::vector<channel::ChannelControl*>* sleepers) override {
-    if (except != port) port->publish(true, sleepers);
-  }
-
   Bench() {
-    auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
+    auto made = std::make_unique<soft::ShmPort>(kPort, &service, 1);
     port = made.get();
-    ports.add_without_packets(std::move(made));
+    ports.add(std::move(made));
     job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues});
     std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
@@ -85,11 +80,11 @@ struct Bench : soft::PipelineHost {
                                     {uint64_t{1} << rank, everyone, kEpoch, kJob});
   }
 
-  ~Bench() override {
+  ~Bench() {
     finish_sums();
     the_pipeline.flush();
-    for (uint8_t rank = 0; rank < kRanks; ++rank) slots().take_over(*job, rank);
-    slots().forget(*job);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) the_slots->take_over(*job, rank);
+    the_slots->forget(*job);
   }
 
   // Does one turn of a shard (ShmWorker), up to the sums that became possible.
@@ -117,7 +112,7 @@ struct Bench : soft::PipelineHost {
     const size_t made = tasks.size();
     for (const soft::SumTask& task : tasks) task.run();
     for (const soft::SumTask& task : tasks) {
-      const soft::Completion* completion = slots().finish(task);
+      const soft::Completion* completion = the_slots->finish(task);
       if (completion != nullptr) the_pipeline.send_completed(task.half, *completion);
     }
     the_pipeline.flush();
@@ -249,7 +244,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           while (bench.port->sums().any_left()) bench.finish_sums();       // as Turns::Control sees to it
           bench.the_pipeline.flush();
           const auto ended = bench.port->detach(bench.numbers[1]);
-          bench.slots().take_over(*bench.job, 1);
+          bench.the_slots->take_over(*bench.job, 1);
           bench.job->set_contributions(1, nullptr);
           bench.connections[1] = nullptr;
           detached = true;

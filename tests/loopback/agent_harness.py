@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import switchml
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, UdpPortSpec
 from switchml.host_agent.daemon import AgentOptions, serve
 from tests.loopback.agents_server import DEADLINE, AgentsServer, free_port, serving
 from tests.support.worker_entries import worker_match
@@ -91,7 +91,7 @@ async def expect_event(controller: AgentsServer, kind: pb.RankEvent.Kind, rank: 
 async def running_agent(directory: Path, **changes: Any) -> AsyncIterator[RunningAgent]:
     """Run an agent that is registered; its controller listens on a fixed port, so that it can be restarted."""
     switch = Switch(256, VALUES)
-    switch_udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
+    switch_udp_port = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
     switch.set_switch_address(0x020000000001, LOCALHOST)
     switch.start()
     controller = AgentsServer()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
-from switchml.dataplane.softswitch._native import Switch, WorkerMatch
+from switchml.dataplane.softswitch._native import FramePortSpec, Switch, WorkerMatch
 from switchml.dataplane.wire import Packet
 from tests.support.worker_entries import slots_of, worker_match
 
@@ -150,7 +150,7 @@ class FrameFabric:
         self.hosts: dict[int, Host] = {}
         for port in range(1, ports + 1):
             path, peer = directory / f"switch{port}", directory / f"host{port}"
-            self.switch.add_frame_port(port, str(path), str(peer))
+            self.switch.add_port(port, FramePortSpec(path=str(path), peer=str(peer)))
             self.hosts[port] = Host(port, peer, path)
         self.switch.set_switch_address(SWITCH_MAC, SWITCH_IP)
         self._questions = itertools.count(0x0B000000)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from switchml.dataplane.constants import DropReason, Verdict
-from switchml.dataplane.softswitch._native import Switch, WorkerMatch
+from switchml.dataplane.softswitch._native import Switch, UdpPortSpec, WorkerMatch
 from switchml.dataplane.wire import Packet
 from tests.support.worker_entries import slots_of, worker_match
 
@@ -62,7 +62,9 @@ class Harness:
     def __init__(self, slots: int = 8, values: int = 4, ports: int = 1) -> None:
         self.values = values
         self.switch = Switch(slots, values)
-        self.udp_ports = {port: self.switch.add_udp_port(port, "127.0.0.1", 0) for port in range(1, ports + 1)}
+        self.udp_ports = {
+            port: self.switch.add_port(port, UdpPortSpec(address="127.0.0.1")) for port in range(1, ports + 1)
+        }
         self.switch.set_switch_address(0x020000000001, LOCALHOST)
         self._workers: list[Worker] = []
         self._probe = self.add_job(PROBE_JOB, 1, base=slots - 1, slots=1)[0]

@@ -15,7 +15,7 @@ import pytest
 import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import DropReason
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import ShmPortSpec, Switch, UdpPortSpec
 from switchml.host_agent._engine import Engine
 from tests.loopback.agent_harness import RunningAgent, in_thread, running_agent
 from tests.loopback.agents_server import DEADLINE
@@ -46,7 +46,7 @@ def open_rank(engine: Engine, job: int) -> int:
 def test_a_switch_that_shares_memory_refuses_chunks_out_of_order(tmp_path: Path, engine: Engine, chunk: int) -> None:
     path = str(tmp_path / "shm.sock")
     switch = Switch(2 * SLOTS, VALUES)
-    switch.add_shm_port(1, path, 1)
+    switch.add_port(1, ShmPortSpec(path=path))
     switch.start()
     with (
         ShmProcess(engine, path, 1, 0, 1, 0, SLOTS, VALUES) as process,
@@ -63,7 +63,7 @@ def test_a_switch_that_shares_memory_refuses_chunks_out_of_order(tmp_path: Path,
 @pytest.mark.parametrize("format_", [3, 0x0101, 0xFF01, 0xFFFF])
 def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int) -> None:
     switch = Switch(SLOTS, VALUES)
-    udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
+    udp_port = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
     switch.start()
     handle = engine.open_rank(rank_assignment(1, 0, 1, slots=SLOTS, values=VALUES, switch_udp_port=udp_port))
     with RankProcess(engine, handle, SLOTS, VALUES) as process:

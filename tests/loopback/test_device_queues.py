@@ -178,10 +178,13 @@ def test_a_device_with_fewer_queues_is_refused() -> None:
     program = f"""
 attempt(open_dpdk, "net_ring0", "{EAL}", 0, False, 17)
 attempt(open_dpdk, "net_null0", "{EAL}", 0, False, 3)
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import DevicePortSpec, Switch
 from switchml.host_agent._engine import Engine
 switch = Switch(64, 64, 3)
-for make in (lambda queues: Engine(3, queues, "10.9.0.1"), lambda queues: switch.add_device_port(1, queues, False)):
+for make in (
+    lambda queues: Engine(3, queues, "10.9.0.1"),
+    lambda queues: switch.add_port(1, DevicePortSpec(queues=queues, busy=False)),
+):
     try:
         make(open_dpdk("net_null1", "{EAL}", 0, False, 2).queues)
     except ValueError as error:

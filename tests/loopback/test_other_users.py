@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import switchml
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, UdpPortSpec
 from switchml.host_agent._engine import Engine, shm_port_at
 from tests.loopback.rank_assignments import rank_assignment
 from tests.loopback.shm_process import ShmProcess
@@ -236,7 +236,7 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
     engine.start()
     switch = Switch(slots=64, values=64, shards=threads)
     try:
-        of_switch = switch.add_udp_port(1, "127.0.0.1", 0)
+        of_switch = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
         of_rank = engine.udp_port(
             engine.open_rank(rank_assignment(1, 0, 2, slots=16, values=64, switch_udp_port=of_switch))
         )
@@ -246,7 +246,7 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
         with pytest.raises(
             OSError, match=f"cannot bind UDP 127.0.0.1:{of_rank}: the port must be free on all addresses"
         ):
-            switch.add_udp_port(2, "127.0.0.1", of_rank)
+            switch.add_port(2, UdpPortSpec(address="127.0.0.1", udp_port=of_rank))
     finally:
         engine.stop()
 
@@ -256,4 +256,4 @@ def test_a_port_that_is_taken_on_another_address_is_refused() -> None:
         other.bind(("127.0.0.2", 0))
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot bind UDP 127.0.0.1:{port}: the port must be free on all addresses"):
-            Switch(slots=64, values=64).add_udp_port(1, "127.0.0.1", port)
+            Switch(slots=64, values=64).add_port(1, UdpPortSpec(address="127.0.0.1", udp_port=port))

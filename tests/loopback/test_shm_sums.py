@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from switchml.dataplane.constants import Flag, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import ShmPortSpec, Switch, UdpPortSpec
 from switchml.dataplane.wire import NO_FLAGS, Packet
 from switchml.host_agent._engine import Engine
 from tests.loopback.shm_process import ShmProcess
@@ -37,9 +37,9 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.switch = Switch(SLOTS, VALUES)
-        self.udp_port = self.switch.add_udp_port(UDP, "127.0.0.1", 0)
+        self.udp_port = self.switch.add_port(UDP, UdpPortSpec(address="127.0.0.1"))
         self.path = str(directory / "switch.sock")
-        self.switch.add_shm_port(SHM, self.path, 2)
+        self.switch.add_port(SHM, ShmPortSpec(path=self.path, threads=2))
         self.switch.start()
         self.engine = Engine(1)
         self.engine.start()
@@ -100,7 +100,7 @@ def values_of(rank: int) -> Ints:
 def test_each_port_has_its_own_number_of_threads(tmp_path: Path) -> None:
     """Test that ranks are divided among their port's workers, independently of another port's."""
     with running_bench(tmp_path) as bench:
-        bench.switch.add_shm_port(SHM + 1, str(tmp_path / "other.sock"), 5)
+        bench.switch.add_port(SHM + 1, ShmPortSpec(path=str(tmp_path / "other.sock"), threads=5))
         shm, _ = bench.ranks(5, 0)
         for rank, process in enumerate(shm):
             process.contribute(3, 3, values_of(rank))
@@ -115,7 +115,7 @@ def test_ranks_of_a_job_at_two_ports(tmp_path: Path, last: int) -> None:
     """Test that the worker of the last contribution's port makes the sum while the other port's worker sleeps."""
     other_path = str(tmp_path / "other.sock")
     with running_bench(tmp_path) as bench:
-        bench.switch.add_shm_port(SHM + 1, other_path, 1)
+        bench.switch.add_port(SHM + 1, ShmPortSpec(path=other_path))
         processes = [
             bench.stack.enter_context(ShmProcess(bench.engine, path, JOB, rank, 2, 0, SLOTS, VALUES))
             for rank, path in enumerate([bench.path, other_path])

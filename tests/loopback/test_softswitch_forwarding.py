@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchml.dataplane.constants import DropReason, Kind
+from switchml.dataplane.softswitch._native import UdpPortSpec
 from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REPLY,
@@ -119,7 +120,7 @@ def test_ports_and_groups_that_are_not_there_take_frames_silently(fabric: FrameF
 
 
 def test_a_udp_port_takes_no_frames(fabric: FrameFabric) -> None:
-    fabric.switch.add_udp_port(9, "127.0.0.1", 0)
+    fabric.switch.add_port(9, UdpPortSpec(address="127.0.0.1"))
     fabric.switch.set_l2_default(("forward", 9))
     fabric.hosts[1].send(plain(fabric, 1, 7))
     fabric.settle(1)

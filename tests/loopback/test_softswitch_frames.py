@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import FramePortSpec, Switch, UdpPortSpec
 from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REQUEST,
@@ -254,7 +254,7 @@ def test_ranks_at_udp_ports_and_at_frame_ports_share_a_job(fabric: FrameFabric) 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
         worker.bind(("127.0.0.1", 0))
         worker.settimeout(TIMEOUT)
-        worker.connect(("127.0.0.1", fabric.switch.add_udp_port(9, "127.0.0.1", 0)))
+        worker.connect(("127.0.0.1", fabric.switch.add_port(9, UdpPortSpec(address="127.0.0.1"))))
         port: int = worker.getsockname()[1]
         loopback = 0x7F000001
         fabric.switch.delete_worker(fabric.worker_match(JOB, 1, ranks[1]))
@@ -433,16 +433,16 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as earlier:
         earlier.bind(path)
         with pytest.raises(OSError, match="cannot bind a Unix datagram socket to"):
-            Switch(1, 1).add_frame_port(1, path, peer)
+            Switch(1, 1).add_port(1, FramePortSpec(path=path, peer=peer))
     switch = Switch(1, 1)
-    switch.add_frame_port(1, path, peer)
+    switch.add_port(1, FramePortSpec(path=path, peer=peer))
     with pytest.raises(ValueError, match="port 1 is already there"):
-        switch.add_frame_port(1, path + "2", peer)
+        switch.add_port(1, FramePortSpec(path=path + "2", peer=peer))
     del switch
     assert not Path(path).exists()
     Path(path).write_text("precious")
     with pytest.raises(OSError, match="cannot bind"):
-        Switch(1, 1).add_frame_port(1, path, peer)
+        Switch(1, 1).add_port(1, FramePortSpec(path=path, peer=peer))
     assert Path(path).read_text() == "precious"
 
 
@@ -450,9 +450,9 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
 def test_paths_are_checked(tmp_path: Path, path: str) -> None:
     switch = Switch(1, 1)
     with pytest.raises(ValueError, match="a socket path has 1 to 107 bytes"):
-        switch.add_frame_port(1, path, str(tmp_path / "peer"))
+        switch.add_port(1, FramePortSpec(path=path, peer=str(tmp_path / "peer")))
     with pytest.raises(ValueError, match="a socket path has 1 to 107 bytes"):
-        switch.add_frame_port(1, str(tmp_path / "switch"), path)
+        switch.add_port(1, FramePortSpec(path=str(tmp_path / "switch"), peer=path))
     assert not (tmp_path / "switch").exists()
     with pytest.raises(OSError, match="cannot bind"):
-        switch.add_frame_port(1, str(tmp_path / "nowhere" / "switch"), str(tmp_path / "peer"))
+        switch.add_port(1, FramePortSpec(path=str(tmp_path / "nowhere" / "switch"), peer=str(tmp_path / "peer")))

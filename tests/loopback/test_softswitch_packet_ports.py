@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import PacketPortSpec, Switch
 from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REPLY,
@@ -129,7 +129,7 @@ class Fabric:
         ip("-n", self.name, "link", "set", f"s{host.port}", "up")
         ip("-n", host.name, "link", "set", "eth0", "up")
         with inside(self.name):
-            self.switch.add_packet_port(host.port, f"s{host.port}")
+            self.switch.add_port(host.port, PacketPortSpec(interface=f"s{host.port}"))
 
     def close(self) -> None:
         self.switch.stop()
@@ -325,8 +325,8 @@ def test_an_interface_may_go_down_and_come_up_again(fabric: Fabric) -> None:
 def test_interfaces_that_cannot_be_had(fabric: Fabric) -> None:
     with inside(fabric.name):
         with pytest.raises(OSError, match="there is no interface nowhere0"):
-            fabric.switch.add_packet_port(9, "nowhere0")
+            fabric.switch.add_port(9, PacketPortSpec(interface="nowhere0"))
         with pytest.raises(OSError, match="frames are not Ethernet at lo"):
-            fabric.switch.add_packet_port(9, "lo")
+            fabric.switch.add_port(9, PacketPortSpec(interface="lo"))
         with pytest.raises(ValueError, match="port 1 is already there"):
-            fabric.switch.add_packet_port(1, "s1")
+            fabric.switch.add_port(1, PacketPortSpec(interface="s1"))

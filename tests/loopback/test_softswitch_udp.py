@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch, UdpPortSpec
 from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
 from tests.support.worker_entries import worker_match
@@ -316,22 +316,22 @@ def test_a_burst_of_several_kinds_is_sent_in_order(fabric: Harness) -> None:
 
 def test_ports_that_cannot_be_had() -> None:
     switch = Switch(1, 1)
-    taken = switch.add_udp_port(1, "127.0.0.1", 0)
+    taken = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
     with pytest.raises(ValueError, match="port 1 is already there"):
-        switch.add_udp_port(1, "127.0.0.1", 0)
+        switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
     with pytest.raises(ValueError, match="'localhost' is not an IPv4 address"):
-        switch.add_udp_port(2, "localhost", 0)
+        switch.add_port(2, UdpPortSpec(address="localhost"))
     with pytest.raises(OSError, match=f"cannot bind UDP 127.0.0.1:{taken}") as caught:
-        switch.add_udp_port(2, "127.0.0.1", taken)
+        switch.add_port(2, UdpPortSpec(address="127.0.0.1", udp_port=taken))
     assert caught.value.errno == errno.EADDRINUSE
     with pytest.raises(OSError, match=r"cannot bind UDP 192.0.2.1:\d+") as caught:
-        switch.add_udp_port(2, "192.0.2.1", 0)
+        switch.add_port(2, UdpPortSpec(address="192.0.2.1"))
     assert caught.value.errno == errno.EADDRNOTAVAIL
-    assert switch.add_udp_port(2, "127.0.0.1", 0) != taken
+    assert switch.add_port(2, UdpPortSpec(address="127.0.0.1")) != taken
 
 
 def test_a_port_added_while_running_works(fabric: Harness) -> None:
-    fabric.udp_ports[9] = fabric.switch.add_udp_port(9, "127.0.0.1", 0)
+    fabric.udp_ports[9] = fabric.switch.add_port(9, UdpPortSpec(address="127.0.0.1"))
     worker = fabric.add_job(JOB, 1, ports=(9,))[0]
     worker.send(contribution(0))
     assert worker.receive().kind == Kind.RESULT

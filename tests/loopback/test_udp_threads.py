@@ -10,7 +10,7 @@ import pytest
 
 import switchml
 from switchml.dataplane.constants import Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import FramePortSpec, ShmPortSpec, Switch, UdpPortSpec
 from switchml.dataplane.wire import Packet
 from switchml.host_agent._engine import Engine
 from tests.loopback.rank_assignments import rank_assignment
@@ -106,7 +106,7 @@ def test_a_group_that_cannot_be_joined_is_refused() -> None:
 def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:
     """Return a switch with one job of one rank, the rank's socket, and the address of the switch."""
     switch = Switch(SLOTS, 1, shards)
-    port = switch.add_udp_port(1, "127.0.0.1", 0)
+    port = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
     peer.settimeout(30)
@@ -148,6 +148,6 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
         Engine(65)
     switch = Switch(SLOTS, 1, 2)
     with pytest.raises(ValueError, match="only UDP and DPDK ports"):
-        switch.add_shm_port(1, str(tmp_path / "shm"))
+        switch.add_port(1, ShmPortSpec(path=str(tmp_path / "shm")))
     with pytest.raises(ValueError, match="only UDP and DPDK ports"):
-        switch.add_frame_port(1, str(tmp_path / "a"), str(tmp_path / "b"))
+        switch.add_port(1, FramePortSpec(path=str(tmp_path / "a"), peer=str(tmp_path / "b")))

@@ -10,7 +10,7 @@ import pytest
 
 from switchml import _native
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import ShmPortSpec, Switch
 from switchml.host_agent._engine import Engine
 from tests.loopback.rank_assignments import rank_assignment
 
@@ -56,7 +56,7 @@ def test_ranks_that_packets_cannot_name(engine: Engine, rank: int, world_size: i
 
 def test_a_large_job_does_not_share_memory_with_its_switch(tmp_path: Path, engine: Engine) -> None:
     switch, path = Switch(SLOTS, VALUES), str(tmp_path / "switch")
-    switch.add_shm_port(1, path)
+    switch.add_port(1, ShmPortSpec(path=path))
     switch.start()
     try:
         with pytest.raises(ValueError, match="more than 64 ranks cannot share memory with one switch"):

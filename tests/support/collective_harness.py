@@ -20,7 +20,7 @@ from switchml.controller.drivers.p4tables import MULTICAST_RANK
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Format, Verdict
-from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import ShmPortSpec, Switch, UdpPortSpec
 from switchml.host_agent._engine import Engine
 from switchml.host_agent.agent import Agent
 from switchml.host_agent.local_job import LocalJob
@@ -81,10 +81,10 @@ class Fabric:
         self.port = {"udp": PORT, "shm": SHM_PORT}[transport]
         self.switch = Switch(pool, values, shards)
         self._threads = threads
-        self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
+        self.switch_udp_port = self.switch.add_port(PORT, UdpPortSpec(address=ADDRESS))
         self.switch_socket = directory / "switch.sock"
         if shards == 1:
-            self.switch.add_shm_port(SHM_PORT, str(self.switch_socket), shm_shards)
+            self.switch.add_port(SHM_PORT, ShmPortSpec(path=str(self.switch_socket), threads=shm_shards))
         self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
         self.switch.start()
         self.engines: list[Engine] = []

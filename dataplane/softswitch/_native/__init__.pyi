@@ -52,6 +52,44 @@ class WorkerMatch:
         secret: int = 0,
     ) -> None: ...
 
+class UdpPortSpec:
+    """A UDP socket at an IPv4 address; for UDP port 0 the kernel chooses."""
+
+    def __init__(self, *, address: str, udp_port: int = 0) -> None: ...
+
+class FramePortSpec:
+    """
+    A Unix datagram socket bound to `path`; its frames go to the socket at `peer`.
+
+    Each datagram is one Ethernet frame. A frame is lost when no socket is bound to `peer` at the moment, or when its reader
+    has net.unix.max_dgram_qlen frames waiting.
+    """
+
+    def __init__(self, *, path: str, peer: str) -> None: ...
+
+class PacketPortSpec:
+    """
+    An Ethernet interface, which becomes promiscuous; this needs CAP_NET_RAW.
+
+    Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
+    """
+
+    def __init__(self, *, interface: str) -> None: ...
+
+class DevicePortSpec:
+    """
+    A device that dataplane._dpdk or dataplane._xdp has opened, with a queue for each shard; a busy one never sleeps.
+    """
+
+    def __init__(self, *, queues: Sequence[object], busy: bool) -> None: ...
+
+class ShmPortSpec:
+    """
+    Ranks that bind themselves at the Unix socket `path`, and share memory, served by `threads` threads (0: one for each CPU).
+    """
+
+    def __init__(self, *, path: str, threads: int = 1) -> None: ...
+
 class Switch:
     """
     A switch with `slots` pool indexes and `values` 32-bit values per packet.
@@ -73,35 +111,10 @@ class Switch:
     def stop(self) -> None:
         """End the data thread; packets wait in the sockets until start()."""
 
-    def add_udp_port(self, port: int, address: str, udp_port: int) -> int:
-        """
-        Bind a UDP socket as switch port `port` and return its UDP port (0 lets the kernel pick one).
-        """
-
-    def add_frame_port(self, port: int, path: str, peer: str) -> None:
-        """
-        Bind a Unix datagram socket to `path` as switch port `port`; frames out of it go to the socket at `peer`.
-
-        Each datagram is one Ethernet frame. A frame is lost when no socket is bound to `peer` at the moment, or when its reader
-        has net.unix.max_dgram_qlen frames waiting.
-        """
-
-    def add_packet_port(self, port: int, interface: str) -> None:
-        """
-        Make an Ethernet interface switch port `port`; it becomes promiscuous, which needs CAP_NET_RAW.
-
-        Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
-        """
-
-    def add_device_port(self, port: int, queues: Sequence[object], busy: bool) -> None:
-        """
-        Make what dataplane._dpdk or dataplane._xdp has opened, a queue for each shard, switch port `port`; a busy one never sleeps.
-        """
-
-    def add_shm_port(self, port: int, path: str, threads: int = 1) -> None:
-        """
-        Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by `threads` threads (0: one for each CPU).
-        """
+    def add_port(
+        self, port: int, spec: UdpPortSpec | FramePortSpec | PacketPortSpec | DevicePortSpec | ShmPortSpec
+    ) -> int:
+        """Add a port and return the UDP port that it has bound, 0 for none."""
 
     def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int, flip: float = 0.0) -> None:
         """

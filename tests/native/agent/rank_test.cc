@@ -50,8 +50,8 @@ std::string make_directory() {
 class Ranks : public testing::TestWithParam<const char*> {
  protected:
   Ranks() {
-    udp_port_ = switch_->add_udp_port(1, "127.0.0.1", 0);
-    switch_->add_shm_port(2, path_, 1);
+    udp_port_ = switch_->add_port(1, soft::UdpPortSpec{"127.0.0.1"});
+    switch_->add_port(2, soft::ShmPortSpec{path_});
     switch_->start();
     engine_.start();
   }

@@ -14,6 +14,7 @@
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
 #include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/ports/port_table.h"
+#include "dataplane/softswitch/native/shared_memory/shared_memory_service.h"
 #include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "native/channel/channel.h"
@@ -62,15 +63,15 @@ class UplinkPort final : public PipelinePort {
   void send_due() override {}
 };
 
-class HostLeafWindow : public testing::Test, public PipelineHost {
+class HostLeafWindow : public testing::Test {
  protected:
   HostLeafWindow() {
-    auto port = std::make_unique<ShmPort>(kPort, this, 1);
+    auto port = std::make_unique<ShmPort>(kPort, &service_, 1);
     auto uplink = std::make_unique<UplinkPort>();
     port_ = port.get();
     uplink_ = uplink.get();
-    ports_.add_without_packets(std::move(port));
-    ports_.add_without_packets(std::move(uplink));
+    ports_.add(std::move(port));
+    ports_.add(std::move(uplink));
     std::vector<Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       add_rank(rank);
@@ -85,20 +86,13 @@ class HostLeafWindow : public testing::Test, public PipelineHost {
     const uint16_t instance = wire::tree::first_parent_instance;
     tables.set_rank(kJob, instance, {0, kParent, kParentPort, UINT64_MAX});
     tables.set_group(parent_group(kJob), {{kUplink, instance}});
+    port_->start();
   }
   ~HostLeafWindow() override {
+    port_->stop();
     for (uint8_t rank = 0; rank < kRanks; ++rank) slots_->take_over(*job_, rank);
     slots_->forget(*job_);
   }
-
-  // Its thread calls this object, so it runs only while the object is complete.
-  void SetUp() override { port_->start(); }
-  void TearDown() override { port_->stop(); }
-
-  runtime::Turns& turns() override { return turns_; }
-  Pipeline& pipeline() override { return pipeline_; }
-  SharedSlotStore& slots() override { return *slots_; }
-  void publish_except(const ShmPort* /*port*/, std::vector<channel::ChannelControl*>* /*sleepers*/) override {}
 
   // Each process submits the contributions to these positions of the stream.
   void submit(uint32_t first, uint32_t end) {
@@ -155,6 +149,7 @@ class HostLeafWindow : public testing::Test, public PipelineHost {
     pipeline_.flush();
   }
 
+  runtime::Turns turns_;
   UplinkPort* uplink_ = nullptr;
   std::shared_ptr<ShmJob> job_ = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues});
 
@@ -171,10 +166,10 @@ class HostLeafWindow : public testing::Test, public PipelineHost {
                                  {uint64_t{1} << rank, kBelow, kEpoch, kJob, Admission::Action::admit_below});
   }
 
-  runtime::Turns turns_;
   PortTable ports_;
   SharedSlotStore* slots_ = new SharedSlotStore(kSlots, kValues);
   Pipeline pipeline_{std::unique_ptr<SlotStore>(slots_), &ports_};
+  SharedMemoryService service_{&turns_, &ports_, &pipeline_, slots_};
   ShmPort* port_ = nullptr;
   std::array<ShmConnection*, kRanks> connections_{};
   std::array<uint16_t, kRanks> numbers_{};
@@ -196,7 +191,7 @@ TEST_F(HostLeafWindow, RepeatedContributionsReleaseNoOtherSum) {
   submit(0, kSlots);
   ASSERT_TRUE(wait_for_sums(kFirstWindow));
   repeat_all();
-  const runtime::Turns::Data turn(&turns());
+  const runtime::Turns::Data turn(&turns_);
   EXPECT_EQ(uplink_->sums.size(), kFirstWindow);
   ASSERT_GE(uplink_->repeated.size(), kFirstWindow);
   for (const wire::Header& header : uplink_->repeated) EXPECT_LT(header.chunk, kFirstWindow);

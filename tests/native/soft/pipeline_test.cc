@@ -57,7 +57,7 @@ class Bench {
   explicit Bench(std::unique_ptr<SlotStore> slots) : pipeline_(std::move(slots), &ports_) {
     auto port = std::make_unique<RecordingPort>();
     port_ = port.get();
-    ports_.add_without_packets(std::move(port));
+    ports_.add(std::move(port));
     std::vector<Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       const WorkerKey key{kPort, 0, 1, static_cast<uint16_t>(kFirstUdpPort + rank), kJob, rank, 0};

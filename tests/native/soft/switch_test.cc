@@ -63,10 +63,10 @@ std::vector<std::unique_ptr<net::FrameDevice>> queues(size_t count, size_t refus
 
 TEST(Switch, PortOfWhichOnePartFailsIsInNoShard) {
   Switch the_switch(4, 1, 3);
-  EXPECT_THROW(the_switch.add_device_port(kPort, queues(3, 1), false), std::system_error);
+  EXPECT_THROW(the_switch.add_port(kPort, DevicePortSpec{queues(3, 1)}), std::system_error);
   EXPECT_THROW(the_switch.port_counters(kPort), std::out_of_range);
   EXPECT_THROW(the_switch.set_faults(kPort, {}, 0), std::out_of_range);
-  the_switch.add_device_port(kPort, queues(3, 3), false);
+  the_switch.add_port(kPort, DevicePortSpec{queues(3, 3)});
   EXPECT_EQ(the_switch.port_counters(kPort).receive_errors, 3U);
 }
 
@@ -86,7 +86,7 @@ TEST(Switch, CountersOfAPortThatIsBeingAddedAreThoseOfAllShards) {
         }
       }
     });
-    the_switch.add_device_port(port, queues(kShards, kShards), false);
+    the_switch.add_port(port, DevicePortSpec{queues(kShards, kShards)});
     asks.join();
     EXPECT_EQ(errors, kShards);
   }
@@ -95,8 +95,8 @@ TEST(Switch, CountersOfAPortThatIsBeingAddedAreThoseOfAllShards) {
 
 TEST(Switch, NumberOfAPortIsTakenOnce) {
   Switch the_switch(4, 1, 2);
-  the_switch.add_udp_port(kPort, "127.0.0.1", 0);
-  EXPECT_THROW(the_switch.add_udp_port(kPort, "127.0.0.1", 0), std::invalid_argument);
+  the_switch.add_port(kPort, UdpPortSpec{"127.0.0.1"});
+  EXPECT_THROW(the_switch.add_port(kPort, UdpPortSpec{"127.0.0.1"}), std::invalid_argument);
   EXPECT_THROW(the_switch.port_counters(kPort + 1), std::out_of_range);
 }
 

@@ -76,8 +76,7 @@ class Node {
  public:
   explicit Node(uint32_t address, std::unique_ptr<SlotStore> slots = std::make_unique<PacketSlotStore>(kSlots, kValues))
       : address_(address), pipeline_(std::move(slots), &ports_) {
-    for (const uint16_t port : {kPort, kUplink})
-      ports_.add_without_packets(std::make_unique<RecordingPort>(port, &sent_));
+    for (const uint16_t port : {kPort, kUplink}) ports_.add(std::make_unique<RecordingPort>(port, &sent_));
   }
 
   // Makes the senders with these addresses its ranks 0, 1, ... and, if it is below another switch, that one its parent,

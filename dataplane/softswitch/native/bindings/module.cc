@@ -4,23 +4,41 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "dataplane/softswitch/native/bindings/module_kernels.h"
 #include "dataplane/softswitch/native/ports/udp_port.h"
+#include "native/bindings/by_name.h"
 #include "native/bindings/device_capsule.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 
+// Queues that dataplane._dpdk or dataplane._xdp has opened.
+template <>
+struct switchml::bindings::Converter<std::vector<switchml::bindings::DeviceHolder>> {
+  static const char* type() { return "collections.abc.Sequence[object]"; }
+  static std::vector<DeviceHolder> convert(const char*, nanobind::handle given, uint64_t) {
+    return take_devices(nanobind::cast<nanobind::sequence>(given));
+  }
+};
+template <>
+struct nanobind::detail::is_copy_constructible<switchml::soft::DevicePortSpec> : std::false_type {};
+
 namespace switchml::soft {
 namespace {
 
+using bindings::define_by_name;
 using bindings::field;
+using bindings::optional;
+using bindings::required;
 
 size_t index_below(Int given, size_t entries, const char* counter) {
   return number<size_t>(given, counter, entries - 1);
@@ -70,62 +88,50 @@ nb::dict counters_of(Switch* self, uint16_t port) {
   return kPortCounters.dict_of(counters);
 }
 
-void bind_ports(nb::class_<Switch>* cls) {
-  cls->def(
-      "add_udp_port",
-      [](Switch* self, Int port, const std::string& address, Int udp_port) {
-        const auto switch_port = port_number(port);
-        const auto wanted = number<uint16_t>(udp_port, "udp_port");
-        const nb::gil_scoped_release unlocked;
-        return self->add_udp_port(switch_port, address, wanted);
-      },
-      nb::arg("port"), nb::arg("address"), nb::arg("udp_port"),
-      "Bind a UDP socket as switch port `port` and return its UDP port (0 lets the kernel pick one).");
-  cls->def(
-      "add_frame_port",
-      [](Switch* self, Int port, const std::string& path, const std::string& peer) {
-        const auto switch_port = port_number(port);
-        const nb::gil_scoped_release unlocked;
-        self->add_frame_port(switch_port, path, peer);
-      },
-      nb::arg("port"), nb::arg("path"), nb::arg("peer"),
-      "Bind a Unix datagram socket to `path` as switch port `port`; frames out of it go to the socket at `peer`.\n\n"
+void define_port_specs(nb::module_& module) {
+  define_by_name<UdpPortSpec>(
+      module, "UdpPortSpec", "A UDP socket at an IPv4 address; for UDP port 0 the kernel chooses.",
+      required("address", &UdpPortSpec::address), optional("udp_port", &UdpPortSpec::udp_port, "0"));
+  define_by_name<FramePortSpec>(
+      module, "FramePortSpec",
+      "A Unix datagram socket bound to `path`; its frames go to the socket at `peer`.\n\n"
       "Each datagram is one Ethernet frame. A frame is lost when no socket is bound to `peer` at the moment, or when "
-      "its "
-      "reader\nhas net.unix.max_dgram_qlen frames waiting.");
-  cls->def(
-      "add_packet_port",
-      [](Switch* self, Int port, const std::string& interface) {
-        const auto switch_port = port_number(port);
-        const nb::gil_scoped_release unlocked;
-        self->add_packet_port(switch_port, interface);
-      },
-      nb::arg("port"), nb::arg("interface"),
-      "Make an Ethernet interface switch port `port`; it becomes promiscuous, which needs CAP_NET_RAW.\n\n"
+      "its reader\nhas net.unix.max_dgram_qlen frames waiting.",
+      required("path", &FramePortSpec::path), required("peer", &FramePortSpec::peer));
+  define_by_name<PacketPortSpec>(
+      module, "PacketPortSpec",
+      "An Ethernet interface, which becomes promiscuous; this needs CAP_NET_RAW.\n\n"
       "Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a "
-      "veth.");
+      "veth.",
+      required("interface", &PacketPortSpec::interface));
+  define_by_name<DevicePortSpec>(module, "DevicePortSpec",
+                                 "A device that dataplane._dpdk or dataplane._xdp has opened, with a queue for each "
+                                 "shard; a busy one never sleeps.",
+                                 required("queues", &DevicePortSpec::queues), required("busy", &DevicePortSpec::busy));
+  define_by_name<ShmPortSpec>(
+      module, "ShmPortSpec",
+      "Ranks that bind themselves at the Unix socket `path`, and share memory, served by `threads` threads (0: one for "
+      "each CPU).",
+      required("path", &ShmPortSpec::path), optional("threads", &ShmPortSpec::threads, "1"));
+}
+
+// Python keeps a description, which it may use again, except for the queues of a device.
+template <class Spec>
+PortSpec taken(const Spec* spec) {
+  return *spec;
+}
+PortSpec taken(DevicePortSpec* spec) { return std::move(*spec); }
+
+void bind_ports(nb::class_<Switch>* cls) {
+  using Given = std::variant<UdpPortSpec*, FramePortSpec*, PacketPortSpec*, DevicePortSpec*, ShmPortSpec*>;
   cls->def(
-      "add_device_port",
-      [](Switch* self, Int port, const nb::typed<nb::sequence, nb::object>& queues, bool busy) {
+      "add_port",
+      [](Switch* self, Int port, const Given& spec) {
         const auto switch_port = port_number(port);
-        auto taken = bindings::take_devices(queues);
         const nb::gil_scoped_release unlocked;
-        self->add_device_port(switch_port, std::move(taken), busy);
+        return self->add_port(switch_port, std::visit([](auto* given) { return taken(given); }, spec));
       },
-      nb::arg("port"), nb::arg("queues"), nb::arg("busy"),
-      "Make what dataplane._dpdk or dataplane._xdp has opened, a queue for each shard, switch port `port`; a busy one "
-      "never sleeps.");
-  cls->def(
-      "add_shm_port",
-      [](Switch* self, Int port, const std::string& path, Int threads) {
-        const auto switch_port = port_number(port);
-        const auto most = number<uint8_t>(threads, "threads");
-        const nb::gil_scoped_release unlocked;
-        self->add_shm_port(switch_port, path, most);
-      },
-      nb::arg("port"), nb::arg("path"), nb::arg("threads") = 1,
-      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
-      "`threads` threads (0: one for each CPU).");
+      nb::arg("port"), nb::arg("spec"), "Add a port and return the UDP port that it has bound, 0 for none.");
   cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed, double flip) {
@@ -225,6 +231,7 @@ NB_MODULE(_native, m) {
   m.attr("UDP_PORT_BUFFER_BYTES") = switchml::soft::UdpPort::kSocketBufferBytes;
   switchml::soft::kPortCounters.describe(m);
   switchml::soft::define_worker_match(m);
+  switchml::soft::define_port_specs(m);
   nb::class_<Switch> cls(
       m, "Switch",
       "A switch with `slots` pool indexes and `values` 32-bit values per packet.\n\n"

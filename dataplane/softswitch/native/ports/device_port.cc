@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "dataplane/softswitch/native/ports/result_frame.h"
@@ -78,6 +80,16 @@ bool DevicePort::prepare_sleep() {
 void DevicePort::end_sleep() {
   device_->end_sleep();
   schedule_.end_pause();
+}
+
+PortParts open_port(uint16_t number, DevicePortSpec spec, size_t shards) {
+  if (spec.queues.size() != shards) {
+    throw std::invalid_argument("a device with " + std::to_string(spec.queues.size()) +
+                                " queues needs the same number of shards, not " + std::to_string(shards));
+  }
+  PortParts parts;
+  for (auto& queue : spec.queues) parts.push_back(std::make_unique<DevicePort>(number, std::move(queue), spec.busy));
+  return parts;
 }
 
 }  // namespace switchml::soft

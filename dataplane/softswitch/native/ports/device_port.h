@@ -11,9 +11,14 @@
 
 namespace switchml::soft {
 
+struct DevicePortSpec {
+  std::vector<std::unique_ptr<net::FrameDevice>> queues;  // one for each shard
+  bool busy = false;                                      // keeps the data threads from sleeping
+};
+
 class DevicePort : public Port {
  public:
-  // A busy port keeps the data thread from sleeping. Throws std::system_error.
+  // Throws std::system_error.
   DevicePort(uint16_t number, std::unique_ptr<net::FrameDevice> device, bool busy);
 
   int fd() const override { return device_->fd() >= 0 ? device_->fd() : schedule_.timer(); }
@@ -48,5 +53,8 @@ class DevicePort : public Port {
   std::vector<uint8_t> headers_;  // headers of the copies of one RESULT
   std::vector<uint8_t> result_;   // the frame being made, if faults must decide about each copy
 };
+
+// Throws std::invalid_argument if there is not a queue for each shard, and std::system_error.
+PortParts open_port(uint16_t number, DevicePortSpec spec, size_t shards);
 
 }  // namespace switchml::soft

@@ -1,7 +1,8 @@
-// A switch port that carries Ethernet frames: the common base of frame ports and packet ports.
+// A switch port that carries Ethernet frames over a socket: a frame port or a packet port.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,22 @@
 
 namespace switchml::soft {
 
+// A frame port, whose link is a pair of Unix datagram sockets: one Ethernet frame in each datagram. It needs no
+// privilege and no network device, so packet tests use it.
+struct FramePortSpec {
+  std::string path;
+  std::string peer;
+};
+
+// A packet port, which is a network interface: it receives every frame that comes in there, to any address.
+struct PacketPortSpec {
+  std::string interface;
+};
+
 class EthernetPort : public Port {
  public:
+  EthernetPort(uint16_t number, FrameSocket socket) : Port(number, true), socket_(std::move(socket)) {}
+
   int fd() const override { return socket_.fd(); }
   PortCounters counters() const override;
   bool receive(ReceiveBuffers* buffers) const override { return buffers->frames.receive(socket_); }
@@ -22,7 +37,6 @@ class EthernetPort : public Port {
   void flush() override { queue_.flush(socket_); }
 
  protected:
-  EthernetPort(uint16_t number, FrameSocket socket) : Port(number, true), socket_(std::move(socket)) {}
   void send_due() override;
 
  private:
@@ -32,5 +46,18 @@ class EthernetPort : public Port {
   FrameSendQueue queue_;
   std::vector<uint8_t> result_;  // the frame being made
 };
+
+// Binds a socket to `path`, which must not exist unless it is the socket of a process that has ended, and sends to the
+// socket that is bound to `peer` at that moment. A frame is lost if no socket is bound there, or if its queue is full:
+// the kernel queues net.unix.max_dgram_qlen frames, or more if the peer has connected its socket to `path`. Throws
+// std::invalid_argument for a path that cannot be a socket address and std::system_error if binding fails.
+PortParts open_port(uint16_t number, const FramePortSpec& spec, size_t shards);
+
+// Opens an AF_PACKET socket on an Ethernet interface and makes the interface promiscuous; needs CAP_NET_RAW. The host's
+// own traffic there continues. An interface that is down, or goes down, carries nothing until it is up again.
+// Segmentation offload (TSO, GSO, GRO) must be off on the host and at the other end of a veth: frames left to it arrive
+// unsegmented, and are frames of a wrong length. Throws std::system_error if there is no such interface, it is not
+// Ethernet, or this process lacks the privilege.
+PortParts open_port(uint16_t number, const PacketPortSpec& spec, size_t shards);
 
 }  // namespace switchml::soft

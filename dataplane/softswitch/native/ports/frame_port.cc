@@ -1,5 +1,3 @@
-#include "dataplane/softswitch/native/ports/frame_port.h"
-
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -7,8 +5,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
+
+#include "dataplane/softswitch/native/ports/ethernet_port.h"
 
 namespace switchml::soft {
 namespace {
@@ -50,14 +51,17 @@ FrameSocket open_socket(const std::string& path, const std::string& peer) {
   if (error != 0) {
     throw std::system_error(error, std::generic_category(), "cannot bind a Unix datagram socket to " + path);
   }
+  socket.bound_path = path;
   return socket;
 }
 
 }  // namespace
 
-FramePort::FramePort(uint16_t number, const std::string& path, const std::string& peer)
-    : EthernetPort(number, open_socket(path, peer)), path_(path) {}
-
-FramePort::~FramePort() { unlink(path_.c_str()); }
+PortParts open_port(uint16_t number, const FramePortSpec& spec, size_t shards) {
+  require_one_shard(shards);
+  PortParts parts;
+  parts.push_back(std::make_unique<EthernetPort>(number, open_socket(spec.path, spec.peer)));
+  return parts;
+}
 
 }  // namespace switchml::soft

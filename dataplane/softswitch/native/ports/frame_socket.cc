@@ -36,11 +36,14 @@ FrameSocket::FrameSocket(int domain, int type, const std::string& name)
 }
 
 FrameSocket::~FrameSocket() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  if (!bound_path.empty()) unlink(bound_path.c_str());  // first, because another process replaces a closed one
+  close(fd_);
 }
 
 FrameSocket::FrameSocket(FrameSocket&& other) noexcept
-    : peer(other.peer),
+    : bound_path(std::move(other.bound_path)),
+      peer(other.peer),
       unfinished_frames(other.unfinished_frames),
       fd_(std::exchange(other.fd_, -1)),
       receive_buffer_(other.receive_buffer_),

@@ -28,6 +28,8 @@ class FrameSocket {
   // does not report it.
   uint32_t receive_drops() const;
 
+  // The file that the socket is bound to, and that is removed with it; empty without one.
+  std::string bound_path;
   // The destination of frames; empty if the socket is bound to an interface.
   std::optional<sockaddr_un> peer;
   // True if the kernel describes what is missing in a frame that it left to the interface to complete: the checksum in

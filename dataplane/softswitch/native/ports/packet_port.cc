@@ -1,5 +1,3 @@
-#include "dataplane/softswitch/native/ports/packet_port.h"
-
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -8,7 +6,10 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
 #include <system_error>
+
+#include "dataplane/softswitch/native/ports/ethernet_port.h"
 
 namespace switchml::soft {
 namespace {
@@ -51,6 +52,11 @@ FrameSocket open_socket(const std::string& interface) {
 
 }  // namespace
 
-PacketPort::PacketPort(uint16_t number, const std::string& interface) : EthernetPort(number, open_socket(interface)) {}
+PortParts open_port(uint16_t number, const PacketPortSpec& spec, size_t shards) {
+  require_one_shard(shards);
+  PortParts parts;
+  parts.push_back(std::make_unique<EthernetPort>(number, open_socket(spec.interface)));
+  return parts;
+}
 
 }  // namespace switchml::soft

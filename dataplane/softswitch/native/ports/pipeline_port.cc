@@ -1,6 +1,7 @@
 #include "dataplane/softswitch/native/ports/pipeline_port.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace switchml::soft {
 namespace {
@@ -51,6 +52,10 @@ PortCounters PipelinePort::common_counters() const {
   counters.counters::Faults::add(ingress_faults_.counters());
   counters.counters::Faults::add(egress_faults_.counters());
   return counters;
+}
+
+void require_one_shard(size_t shards) {
+  if (shards > 1) throw std::invalid_argument("a switch with several shards can have only UDP and DPDK ports");
 }
 
 }  // namespace switchml::soft

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -159,5 +160,12 @@ class PipelinePort {
   std::vector<HeldPacket> ingress_due_;
   std::vector<HeldPacket> egress_due_;
 };
+
+// A new port: the part of each shard. The header of each transport has a struct that describes a port of it, and a
+// function open_port() that opens one.
+using PortParts = std::vector<std::unique_ptr<PipelinePort>>;
+
+// For a port that cannot be divided: throws std::invalid_argument if there are several shards.
+void require_one_shard(size_t shards);
 
 }  // namespace switchml::soft

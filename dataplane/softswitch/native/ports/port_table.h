@@ -21,13 +21,9 @@ class PortTable {
   PortTable(const PortTable&) = delete;
   PortTable& operator=(const PortTable&) = delete;
 
-  // Adds a port. Precondition, here and in add_without_packets(): its number is free.
-  void add(std::unique_ptr<Port> port) {
-    packet_ports_[port->number()] = port.get();
-    add_without_packets(std::move(port));
-  }
-  // Adds a port that receives no packets.
-  void add_without_packets(std::unique_ptr<PipelinePort> port) {
+  // Adds a port. Precondition: its number is free.
+  void add(std::unique_ptr<PipelinePort> port) {
+    packet_ports_[port->number()] = dynamic_cast<Port*>(port.get());
     all_.push_back(port.get());
     ports_[port->number()] = std::move(port);
   }

@@ -54,4 +54,13 @@ void UdpPort::send_due() {
   egress_due().clear();
 }
 
+PortParts open_port(uint16_t number, const UdpPortSpec& spec, size_t shards) {
+  PortParts parts;
+  for (net::UdpSocket& socket :
+       net::open_udp_sockets(spec.address, spec.udp_port, UdpPort::kSocketBufferBytes, static_cast<unsigned>(shards))) {
+    parts.push_back(std::make_unique<UdpPort>(number, std::move(socket)));
+  }
+  return parts;
+}
+
 }  // namespace switchml::soft

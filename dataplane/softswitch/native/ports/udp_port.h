@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "dataplane/softswitch/native/ports/port.h"
 #include "native/net/udp_batch.h"
 
 namespace switchml::soft {
+
+struct UdpPortSpec {
+  std::string address;    // IPv4
+  uint16_t udp_port = 0;  // 0 lets the kernel choose
+};
 
 class UdpPort : public Port {
  public:
@@ -38,5 +44,8 @@ class UdpPort : public Port {
   net::SendBatch sender_;
   std::vector<sockaddr_in> destinations_;
 };
+
+// Throws the exceptions of UdpSocket.
+PortParts open_port(uint16_t number, const UdpPortSpec& spec, size_t shards);
 
 }  // namespace switchml::soft

@@ -16,16 +16,16 @@ Shard::Shard(const Peers* peers, unsigned index, std::unique_ptr<SlotStore> slot
       strays_(&worker_.wake_event()),
       pipeline_(std::make_unique<Pipeline>(std::move(slots), &ports_)) {}
 
-void Shard::add_port(std::unique_ptr<Port> port) {
+void Shard::add_port(std::unique_ptr<PipelinePort> port) {
   ports_.add(std::move(port));
   ports_changed_ = true;
   worker_.wake_event().wake();
 }
 
-void Shard::reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget) {
+void Shard::reset(std::unique_ptr<SlotStore> slots, const std::function<void(Pipeline*)>& announce) {
   auto pipeline = std::make_unique<Pipeline>(std::move(slots), &ports_);
   worker_.control([&] {
-    forget();
+    announce(pipeline.get());
     pipeline_.swap(pipeline);
   });
 }

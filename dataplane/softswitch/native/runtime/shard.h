@@ -52,14 +52,12 @@ class Shard {
   // To be called in a turn.
   Pipeline& pipeline() { return *pipeline_; }
 
-  // In a control operation: returns the port with this number, or null.
-  PipelinePort* port(uint16_t number) const { return ports_.find(number); }
-  // In a control operation: adds this shard's part of a port, or a port without packets. Precondition: its number is
-  // free.
-  void add_port(std::unique_ptr<Port> port);
-  void add_port_without_packets(std::unique_ptr<PipelinePort> port) { ports_.add_without_packets(std::move(port)); }
-  // Calls `forget`, then replaces the pipeline by an empty one with these slots.
-  void reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget);
+  // In a control operation.
+  PortTable& ports() { return ports_; }
+  // In a control operation: adds this shard's part of a port. Precondition: its number is free.
+  void add_port(std::unique_ptr<PipelinePort> port);
+  // Replaces the pipeline by an empty one with these slots, after a call of `announce` with it.
+  void reset(std::unique_ptr<SlotStore> slots, const std::function<void(Pipeline*)>& announce);
 
  private:
   void run();

@@ -44,7 +44,6 @@ class ShmConnection {
 
   const RankBinding& rank() const { return rank_; }
   ShmJob& job() const { return *job_; }
-  const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
   uint8_t* contributions() const { return channel_.contribution(0); }
   channel::SharedMemory& memory() { return memory_; }
   channel::ChannelControl& control() const { return channel_.control(); }

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "dataplane/softswitch/native/shared_memory/shared_memory_service.h"
 #include "native/channel/channel.h"
 #include "native/runtime/precedence.h"
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr size_t kMostClients = 4096;
 constexpr int kBacklog = 128;
+constexpr const char* kOtherVersion = "the request is not from an agent of this version";
 constexpr int kPauseMs = 100;  // while there are no descriptors or no memory for the clients in the backlog
 
 sockaddr_un address_of(const std::string& path) {
@@ -43,12 +45,35 @@ bool somebody_listens(const sockaddr_un& address) {
   return connected || full;
 }
 
-channel::ShmAnswer answer_of(uint16_t port, const std::string& reason) {
+// Grants a request, or refuses it for a reason.
+channel::ShmAnswer answer_of(const ShmPort* port, const std::string& reason) {
   channel::ShmAnswer answer{};
   answer.magic = channel::ShmAnswer::kMagic;
-  answer.port = port;
+  answer.granted = reason.empty() ? 1 : 0;
+  answer.port = port->number();
   reason.copy(answer.reason.data(), answer.reason.size() - 1);
   return answer;
+}
+
+// Sends an answer, followed by `held`. With `connection`, its memory and its doorbell go with it.
+void send_answer(int socket, channel::ShmAnswer answer, std::vector<uint32_t> held, ShmConnection* connection) {
+  std::array<iovec, 2> pieces{{{&answer, sizeof answer}, {held.data(), held.size() * sizeof(uint32_t)}}};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  if (connection != nullptr) {
+    const std::array<int, channel::kShmDescriptors> descriptors{connection->memory().fd(), connection->doorbell()};
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptors);
+    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  }
+  // An error is ignored: a client that does not read its answer has ended, or will notice that no answer comes.
+  sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Checks a request as far as possible without the switch. Throws std::invalid_argument.
@@ -83,8 +108,8 @@ RankBinding rank_of(const channel::ShmRequest& request) {
 
 }  // namespace
 
-ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
-    : path_(std::move(path)), port_(port), host_(host) {
+ShmListener::ShmListener(std::string path, ShmPort* port, SharedMemoryService* service)
+    : path_(std::move(path)), port_(port), service_(service) {
   const sockaddr_un address = address_of(path_);
   const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -150,10 +175,10 @@ bool ShmListener::accept_client() {
   socklen_t length = sizeof peer;
   const bool known = getsockopt(accepted, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
   if (!known || (peer.uid != geteuid() && peer.uid != 0)) {
-    answer({accepted, 0}, answer_of(port_, "the switch serves its own user's agents only"), nullptr);
+    send_answer(accepted, answer_of(port_, "the switch serves its own user's agents only"), {}, nullptr);
     close(accepted);
   } else if (clients_.size() >= kMostClients) {
-    answer({accepted, 0}, answer_of(port_, "the switch has too many connections"), nullptr);
+    send_answer(accepted, answer_of(port_, "the switch has too many connections"), {}, nullptr);
     close(accepted);
   } else {
     clients_.push_back({accepted, 0});
@@ -180,22 +205,22 @@ bool ShmListener::serve(Client* client) {
   const bool known = request.kind == channel::ShmRequest::kWhoAreYou || request.kind == channel::ShmRequest::kBind;
   if (!whole || bytes != sizeof request || request.magic != channel::ShmRequest::kMagic || !known ||
       client->connection != 0) {
-    answer(*client, answer_of(port_, "the request is not from an agent of this version"), nullptr);
+    send_answer(client->socket, answer_of(port_, kOtherVersion), {}, nullptr);
     return false;
   }
   channel::ShmAnswer granted = answer_of(port_, "");
-  granted.granted = 1;
   if (request.kind == channel::ShmRequest::kWhoAreYou) {
-    answer(*client, granted, nullptr);
+    send_answer(client->socket, granted, {}, nullptr);
     return true;
   }
   try {
-    const ShmGrant grant = host_->bind(port_, rank_of(request));
-    client->connection = granted.connection = grant.connection;
-    answer(*client, granted, &grant);
+    const auto [number, connection] = service_->bind(port_, rank_of(request));
+    client->connection = granted.connection = number;
+    send_answer(client->socket, granted, {}, connection);
+    connection->memory().close_descriptor();
     return true;
   } catch (const std::exception& refusal) {
-    answer(*client, answer_of(port_, refusal.what()), nullptr);
+    send_answer(client->socket, answer_of(port_, refusal.what()), {}, nullptr);
     return false;
   }
 }
@@ -203,47 +228,22 @@ bool ShmListener::serve(Client* client) {
 bool ShmListener::serve_bound(const Client& client, const channel::ShmRequest& request,
                               const std::vector<uint32_t>& targets) const {
   const bool known = request.kind == (targets.empty() ? channel::ShmRequest::kFreeze : channel::ShmRequest::kFetch);
-  channel::ShmAnswer granted = answer_of(port_, "the request is not from an agent of this version");
+  channel::ShmAnswer answer = answer_of(port_, known ? "" : kOtherVersion);
   std::vector<uint32_t> held;
   if (known) {
     try {
-      held = host_->quiesce(port_, client.connection, targets);
-      granted = answer_of(port_, "");
-      granted.granted = 1;
+      const runtime::Turns::Control turn(&service_->turns());
+      held = port_->quiesce(client.connection, targets);
     } catch (const std::exception& refusal) {
-      granted = answer_of(port_, refusal.what());
+      answer = answer_of(port_, refusal.what());
     }
   }
-  std::array<iovec, 2> pieces{{{&granted, sizeof granted}, {held.data(), held.size() * sizeof(uint32_t)}}};
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
-  sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // as in answer()
+  send_answer(client.socket, answer, std::move(held), nullptr);
   return known;
 }
 
-void ShmListener::answer(const Client& client, const channel::ShmAnswer& answer, const ShmGrant* grant) const {
-  channel::ShmAnswer copy = answer;
-  iovec piece{&copy, sizeof copy};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (grant != nullptr) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof grant->descriptors);
-    std::memcpy(CMSG_DATA(header), grant->descriptors.data(), sizeof grant->descriptors);
-  }
-  // An error is ignored: a client that does not read its answer has ended, or will notice that no answer comes.
-  sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 void ShmListener::drop(const Client& client) {
-  if (client.connection != 0) host_->unbind(port_, client.connection);
+  if (client.connection != 0) service_->unbind(port_, client.connection);
   close(client.socket);
 }
 

@@ -8,9 +8,9 @@
 
 namespace switchml::soft {
 
-ShmPort::ShmPort(uint16_t number, PipelineHost* host, size_t workers) : PipelinePort(number, false) {
+ShmPort::ShmPort(uint16_t number, SharedMemoryService* service, size_t workers) : PipelinePort(number, false) {
   for (size_t worker = 0; worker < workers; ++worker) {
-    workers_.push_back(std::make_unique<ShmWorker>(this, host, runtime::cpus_of(worker, workers)));
+    workers_.push_back(std::make_unique<ShmWorker>(this, service, runtime::cpus_of(worker, workers)));
   }
 }
 

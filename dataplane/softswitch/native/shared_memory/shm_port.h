@@ -23,8 +23,8 @@ class ShmPort : public PipelinePort {
  public:
   static constexpr size_t kMostWorkers = 32;
 
-  // `host` must outlive this object. Throws std::system_error.
-  ShmPort(uint16_t number, PipelineHost* host, size_t workers);
+  // `service` must outlive this object. Throws std::system_error.
+  ShmPort(uint16_t number, SharedMemoryService* service, size_t workers);
   ShmPort(const ShmPort&) = delete;
   ShmPort& operator=(const ShmPort&) = delete;
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "dataplane/softswitch/native/shared_memory/shared_memory_service.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "native/runtime/cpus.h"
 #include "native/runtime/stopwatch.h"
@@ -33,12 +34,12 @@ void watch(int epoll, int descriptor) {
 
 }  // namespace
 
-ShmWorker::ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus)
+ShmWorker::ShmWorker(ShmPort* port, SharedMemoryService* service, std::vector<int> cpus)
     : port_(port),
-      host_(host),
+      service_(service),
       cpus_(std::move(cpus)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      worker_("switchml-shm", &host->turns()) {
+      worker_("switchml-shm", &service->turns()) {
   if (epoll_ < 0)
     throw std::system_error(errno, std::generic_category(), "cannot create the epoll instance of a shm port");
   watch(epoll_, worker_.wake_event().fd());
@@ -94,8 +95,8 @@ bool ShmWorker::turn() {
   {
     const auto turn = worker_.turn();
     any = !made_.empty();
-    Pipeline& pipeline = host_->pipeline();
-    SharedSlotStore& slots = host_->slots();
+    Pipeline& pipeline = service_->pipeline();
+    SharedSlotStore& slots = service_->slots();
     for (const SumTask& sum : made_) {
       const Completion* completion = slots.finish(sum);
       if (completion != nullptr) pipeline.send_completed(sum.half, *completion);
@@ -105,7 +106,7 @@ bool ShmWorker::turn() {
     port_->sums().exchange(made_.size(), &tasks_);
     port_->wake_for_sums();
     port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
-    host_->publish_except(port_, &sleepers_);
+    service_->publish_except(port_, &sleepers_);
     values_ = worker_.turns().work_outside();
   }
   wake_sleepers();

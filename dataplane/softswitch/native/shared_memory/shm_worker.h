@@ -21,26 +21,15 @@
 
 namespace switchml::soft {
 
+class SharedMemoryService;
 class ShmPort;
-
-// The interface of the switch to its workers.
-class PipelineHost {
- public:
-  virtual ~PipelineHost() = default;
-  virtual runtime::Turns& turns() = 0;
-  // The pipeline and its slots, which may be replaced between two turns.
-  virtual Pipeline& pipeline() = 0;
-  virtual SharedSlotStore& slots() = 0;
-  // Lets the ranks of all ports but `port` see their results, and appends those that must be woken to `sleepers`.
-  virtual void publish_except(const ShmPort* port, std::vector<channel::ChannelControl*>* sleepers) = 0;
-};
 
 class ShmWorker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `port` and `host` must outlive this object. Throws std::system_error.
-  ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus);
+  // `port` and `service` must outlive this object. Throws std::system_error.
+  ShmWorker(ShmPort* port, SharedMemoryService* service, std::vector<int> cpus);
   ~ShmWorker();
   ShmWorker(const ShmWorker&) = delete;
   ShmWorker& operator=(const ShmWorker&) = delete;
@@ -96,7 +85,7 @@ class ShmWorker {
   static Place place_of(uint16_t number, const ShmConnection& connection);
 
   ShmPort* port_;
-  PipelineHost* host_;
+  SharedMemoryService* service_;
   std::vector<int> cpus_;
   int epoll_ = -1;  // watches the doorbells and the worker's event
   std::map<Place, ShmConnection*> connections_;
