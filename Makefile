@@ -73,6 +73,11 @@ nightly: $(VENV)/dev.stamp $(TORCH_VENV)/torch.stamp
 # The shell looks for them, because make expands a whole recipe before the line of it that installs them.
 NATIVE_TESTS = -DSWITCHML_TESTS=ON -DSWITCHML_GTEST="$$(ls -d $(CURDIR)/$(VENV)/src/gtest_vendor 2>/dev/null)"
 
+# The build folder and the place of the modules are those of the editable installation, which must exist.
+native: $(if $(wildcard build/cp*),,$(VENV)/dev.stamp)
+	$(BIN)/cmake --build build/cp*
+	$(BIN)/cmake --install build/cp* --prefix $(VENV)/lib/python3*/site-packages >/dev/null
+
 # The tests are built in the same folder as the extension modules, from the same libraries.
 native-tests: $(VENV)/dev.stamp
 	$(BIN)/cmake --build build/cp* --target native_tests
