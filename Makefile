@@ -58,7 +58,7 @@ pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 TWO_AT_A_TIME = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 check: lint native-tests
-	$(call pytest,tests/unit tests/prose)
+	$(call pytest,tests/unit tests/studies tests/prose)
 
 test: check
 	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute

@@ -8,7 +8,7 @@ class BenchmarkError(Exception):
 
 
 class MissingPackage(BenchmarkError):
-    """A package of the extra `bench` is not installed: matplotlib, ml_dtypes or simpy."""
+    """A package of the extra `bench` or `studies` is not installed: matplotlib, ml_dtypes or simpy."""
 
 
 class MissingPeer(BenchmarkError):

@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
 
 from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
-from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
-from switchml.schedules import MOST_CLASSES, Policy, policy_of
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 
 __all__ = [
     "COLLECTIVES",
-    "COMPRESSION_METHODS",
     "ELEMENT_TYPES",
-    "GRADIENTS",
     "IN_FLOATS",
     "LINK_PEERS",
     "MAGNITUDE_BITS",
-    "MODES",
     "OVERLAPS",
     "PEERS",
-    "SCHEDULES",
     "SPARSE_PEERS",
-    "TRAININGS",
     "TRANSPORTS",
     "densities",
-    "durations",
-    "factors",
-    "method_arguments",
-    "methods",
-    "momenta",
+    "each",
     "names",
     "packet_values",
-    "policies",
-    "policy",
     "queues",
     "rates",
     "shares",
-    "spreads",
     "size_text",
     "sizes",
-    "tree_text",
-    "trees",
     "worker_counts",
 ]
 
@@ -63,8 +46,6 @@ PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 LINK_PEERS: Final = ("gloo", "mpi-tcp")
 """Those of them that use a network."""
 
-MODES: Final = ("ps1", "psN", "ring", "switch", "switch16")
-"""Ways to all-reduce: one parameter server, one on each worker's host, Gloo's ring, a switch, 16 bits an element."""
 
 SPARSE_PEERS: Final = ("gloo", "allgather-sparse")
 """Gloo's dense all-reduce, and an all-gather of the numbers and values of blocks over Gloo."""
@@ -72,8 +53,6 @@ SPARSE_PEERS: Final = ("gloo", "allgather-sparse")
 OVERLAPS: Final = ("random", "all", "none")
 """The blocks that all ranks have in common: those that chance gives them, all, or none."""
 
-GRADIENTS: Final = {"DeepLight": 0.01, "LSTM": 0.06, "NCF": 0.16, "VGG19": 0.68, "ResNet152": 0.79, "BERT": 0.91}
-"""Densities of the gradients of six models, as reported with OmniReduce (Fei et al., SIGCOMM 2021)."""
 
 ELEMENT_TYPES: Final = ("float32", "int64")
 """The types of elements that `bench allreduce` sums."""
@@ -81,17 +60,6 @@ ELEMENT_TYPES: Final = ("float32", "int64")
 MAGNITUDE_BITS: Final = 20
 """The usual magnitude of int64: such a value takes one word in packets, whatever the number of ranks."""
 
-COMPRESSION_METHODS: Final = (
-    *("wire:bits=16", "wire:bits=8", "int8", "qsgd:levels=15", "thc", "powersgd:rank=2"),
-    *("shared_topk:density=0.01", "block_topk:density=0.01", "topk:density=0.01", "sidco:density=0.01", "onebit"),
-)
-"""The methods that `bench compression` compares by default."""
-
-SCHEDULES: Final = ("p3", "bytescheduler:partition=500000:credit=1000000", "tictac-tic", "tictac-tac")
-"""The policies that `bench schedule` compares by default, with partitions for its small model."""
-
-TRAININGS: Final = ("digits", "text")
-"""The trainings of `bench compression`."""
 
 COLLECTIVES: Final = ("all_reduce", "reduce_scatter", "all_gather", "scatter_and_gather", "broadcast")
 """Operations that are measured. The size is that of the whole tensor, which has the parts of all workers.
@@ -104,14 +72,10 @@ _RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([kmg]bit)")
 _SLOWEST: Final = 10**6
 _FASTEST: Final = 100 * 10**9
-_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(us|ms|s)")
 _SHORTEST_QUEUE: Final = 1e-4
 _LONGEST_QUEUE: Final = 10.0
-_DURATION: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(ns|us|ms|s)")
-_LONGEST_DURATION: Final = 10.0
-_MOST_LEVELS: Final = 4
-_ARGUMENT: Final = re.compile(r"(\w+)=([\w.+-]+)")
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33
 _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
@@ -119,7 +83,7 @@ _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
 
 def sizes(text: str) -> list[int]:
     """Return the sizes in bytes of "4KiB,64MiB": whole float32 values, up to 8 GiB. Raises ValueError."""
-    return _each(text, _size)
+    return each(text, _size)
 
 
 def _size(word: str) -> int:
@@ -149,7 +113,7 @@ def worker_counts(text: str) -> list[int]:
             raise ValueError(f"{word!r} is not a number of workers from 2 to {PROTOCOL_MAX_WORKERS}")
         return int(word)
 
-    return _each(text, count)
+    return each(text, count)
 
 
 def shares(text: str) -> list[float]:
@@ -161,34 +125,12 @@ def shares(text: str) -> list[float]:
             raise ValueError(f"{word} of the packets cannot be lost; the fraction must be below 1")
         return value
 
-    return _each(text, below_one)
+    return each(text, below_one)
 
 
 def densities(text: str) -> list[float]:
     """Return the shares of blocks with values of "0.001,1%,1". Raises ValueError for one outside 0..1."""
-    return _each(text, share)
-
-
-def factors(text: str) -> list[float]:
-    """Return the factors of "0.5,1,3". Raises ValueError for one that is not a positive number."""
-    wanted = "a factor of the learning rate; write a positive number, such as 0.5 or 3"
-    return _each(text, lambda word: _number(word, lambda value: 0 < value < math.inf, wanted))
-
-
-def momenta(text: str) -> list[float]:
-    """Return the momenta of "0.9,0". Raises ValueError for one that is not at least 0 and below 1."""
-    wanted = "a momentum; write a number from 0 to below 1, such as 0.9"
-    return _each(text, lambda word: _number(word, lambda value: 0 <= value < 1, wanted))
-
-
-def _number(word: str, fits: Callable[[float], bool], wanted: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not fits(value):
-        raise ValueError(f"{word!r} is not {wanted}")
-    return value
+    return each(text, share)
 
 
 def packet_values(text: str) -> list[int]:
@@ -199,18 +141,7 @@ def packet_values(text: str) -> list[int]:
             raise ValueError(f"{word!r} is not a number of values from 1 to {PROTOCOL_MAX_VALUES}")
         return int(word)
 
-    return _each(text, count)
-
-
-def spreads(text: str) -> list[int]:
-    """Return the powers of two of "0,20". Raises ValueError for one above 200: the numbers would not be floats."""
-
-    def power(word: str) -> int:
-        if not word.isdecimal() or int(word) > 200:
-            raise ValueError(f"{word!r} is not a power of two from 0 to 200")
-        return int(word)
-
-    return _each(text, power)
+    return each(text, count)
 
 
 def rates(text: str) -> list[int]:
@@ -225,7 +156,7 @@ def rates(text: str) -> list[int]:
             raise ValueError(f"{word} is outside 1mbit..100gbit")
         return value
 
-    return _each(text, rate)
+    return each(text, rate)
 
 
 def queues(text: str) -> list[float]:
@@ -240,49 +171,7 @@ def queues(text: str) -> list[float]:
             raise ValueError(f"{word} is outside 100us..10s")
         return value
 
-    return _each(text, queue)
-
-
-def durations(text: str) -> list[float]:
-    """Return the seconds of "0,85ns,1ms". Raises ValueError for one above ten seconds."""
-
-    def duration(word: str) -> float:
-        match = _DURATION.fullmatch(word)
-        if match is None and word != "0":
-            raise ValueError(f"{word!r} is not a duration; write 85ns, 12us, 1ms or 0")
-        value = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-        if value > _LONGEST_DURATION:
-            raise ValueError(f"{word} is above 10s")
-        return value
-
-    return _each(text, duration)
-
-
-def trees(text: str) -> list[tuple[int, ...]]:
-    """Return the trees of "8,16x64": the children of each switch, from the root down.
-
-    Raises ValueError for a tree that no job can have.
-    """
-
-    def tree(word: str) -> tuple[int, ...]:
-        children = word.split("x")
-        if not all(count.isdecimal() and 1 <= int(count) <= PROTOCOL_MAX_WORKERS for count in children):
-            raise ValueError(
-                f"{word!r} is not a tree; write 16x64, with 1 to {PROTOCOL_MAX_WORKERS} children of a switch"
-            )
-        found = tuple(int(count) for count in children)
-        if len(found) > _MOST_LEVELS:
-            raise ValueError(f"{word} has {len(found)} levels of switches; at most {_MOST_LEVELS} are simulated")
-        if not 2 <= math.prod(found) <= PROTOCOL_MAX_WORLD:
-            raise ValueError(f"{word} has {math.prod(found)} ranks; a job has 2 to {PROTOCOL_MAX_WORLD}")
-        return found
-
-    return _each(text, tree)
-
-
-def tree_text(tree: Sequence[int]) -> str:
-    """Return a tree as people write it: 16x64."""
-    return "x".join(str(children) for children in tree)
+    return each(text, queue)
 
 
 def names(text: str, known: Collection[str]) -> list[str]:
@@ -293,66 +182,9 @@ def names(text: str, known: Collection[str]) -> list[str]:
             raise ValueError(f"{word!r} is not one of {', '.join(known)}")
         return word
 
-    return _each(text, name) if text.strip() else []
+    return each(text, name) if text.strip() else []
 
 
-def methods(text: str) -> list[str]:
-    """Return the methods of compression of "lanes:bits=8,topk". Raises ValueError for other text."""
-
-    def method(word: str) -> str:
-        method_arguments(word)
-        return word
-
-    return _each(text, method)
-
-
-def method_arguments(word: str) -> tuple[str, dict[str, Any]]:
-    """Return name and arguments of a method such as "qsgd:levels=15:norm=max". Raises ValueError for other text."""
-    name, *given = word.split(":")
-    arguments: dict[str, Any] = {}
-    for argument in given:
-        match = _ARGUMENT.fullmatch(argument)
-        if match is None:
-            raise ValueError(f"{argument!r} in {word!r} is not an argument of a method; write NAME=VALUE")
-        arguments[match[1]] = _value(match[2])
-    if not name.isidentifier():
-        raise ValueError(f"{word!r} is not a method; write a name, and its arguments as in qsgd:levels=15:norm=max")
-    return name, arguments
-
-
-def policies(text: str) -> list[str]:
-    """Return the policies of "p3,bytescheduler:partition=500000". Raises ValueError for other text."""
-
-    def one(word: str) -> str:
-        policy(word)
-        return word
-
-    return _each(text, one)
-
-
-def policy(word: str) -> Policy:
-    """Return a policy such as "bytescheduler:partition=500000:credit=1000000". Raises ValueError for other text."""
-    name, *given = word.split(":")
-    arguments: dict[str, Any] = {}
-    for argument in given:
-        what, _, number = argument.partition("=")
-        if what not in ("classes", "partition", "credit") or not number.isdecimal():
-            raise ValueError(f"{argument!r} in {word!r} must be classes=N, partition=BYTES or credit=BYTES")
-        arguments[what] = int(number)
-    found = dataclasses.replace(policy_of(name), **arguments)
-    if found.classes is None or found.classes > MOST_CLASSES:
-        raise ValueError(f"{word!r} has {found.classes} classes; there can be 1 to {MOST_CLASSES}")
-    return found
-
-
-def _value(text: str) -> int | float | str:
-    if text.isdecimal():
-        return int(text)
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _each(text: str, parse: Callable[[str], T]) -> list[T]:
+def each(text: str, parse: Callable[[str], T]) -> list[T]:
+    """Return the parsed words of "a,b", each once. Raises what `parse` raises."""
     return list(dict.fromkeys(parse(word.strip()) for word in text.split(",")))

@@ -8,15 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from switchml.benchmarks.leaves import name_of
 from switchml.benchmarks.link_rows import OURS
-from switchml.benchmarks.linked_systems import LEAVES
-from switchml.benchmarks.modes import FORMULAS
-from switchml.benchmarks.options import GRADIENTS, size_text
+from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
 from switchml.topologies.shaped_links import queue_text, rate_text
 
-__all__ = ["Table", "fill", "markdown", "tables"]
+__all__ = ["TABLES", "Row", "Table", "Tables", "fill", "markdown", "tables"]
+__all__ += ["megabytes", "milliseconds", "number", "percent"]
 
 Row = Mapping[str, Any]
 
@@ -33,9 +31,13 @@ class Table:
     remarks: Sequence[str] = ()
 
 
+Tables = Callable[[Result], list[Table]]
+"""Return the tables of a result, without the state of the machine."""
+
+
 def tables(result: Result) -> list[Table]:
     """Return the tables of a benchmark, with the machine's state among the remarks of the last one."""
-    found = _TABLES[result.benchmark](result)
+    found = TABLES[result.benchmark](result)
     last = dataclasses.replace(found[-1], remarks=(*found[-1].remarks, *_machine(result)))
     return [*found[:-1], last]
 
@@ -74,20 +76,22 @@ def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Return a number with three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Return a time; "" for none."""
     if seconds == 0:
         return ""
-    return f"{1e3 * seconds:.3f}" if seconds < 1e-3 else _number(1e3 * seconds)
+    return f"{1e3 * seconds:.3f}" if seconds < 1e-3 else number(1e3 * seconds)
 
 
-def _megabytes(size: float) -> str:
+def megabytes(size: float) -> str:
+    """Return a size."""
     return f"{size / 1e6:.1f}"
 
 
@@ -104,13 +108,13 @@ def _collectives(result: Result) -> list[Table]:
             str(row["workers"]),
             size_text(row["bytes"]),
             row["system"],
-            _milliseconds(row["median"]),
-            _milliseconds(row["p99"]),
-            _milliseconds(row["slowest"]),
-            _number(row["bytes_per_second"] / 1e9),
-            _number(row["elements_per_second"] / 1e6),
+            milliseconds(row["median"]),
+            milliseconds(row["p99"]),
+            milliseconds(row["slowest"]),
+            number(row["bytes_per_second"] / 1e9),
+            number(row["elements_per_second"] / 1e6),
             *_ratios(row, peers),
-            _number(row["cpu_seconds_per_gb"]),
+            number(row["cpu_seconds_per_gb"]),
             _share_of_limit(row, result),
         ]
         for row in result.rows
@@ -170,10 +174,10 @@ def _latency(result: Result) -> list[Table]:
         [
             str(row["workers"]),
             row["system"],
-            *(_number(1e6 * row[name]) for name in ("median", "p99", "slowest")),
+            *(number(1e6 * row[name]) for name in ("median", "p99", "slowest")),
             *_ratios(row, peers),
-            _number(row["wake_ups"]),
-            _number(row["switches"]),
+            number(row["wake_ups"]),
+            number(row["switches"]),
         ]
         for row in single
     ]
@@ -182,10 +186,10 @@ def _latency(result: Result) -> list[Table]:
         [
             str(row["workers"]),
             row["system"],
-            _number(1e3 * row["median"]),
-            _number(row["tensors"] / row["median"]),
+            number(1e3 * row["median"]),
+            number(row["tensors"] / row["median"]),
             *_ratios(row, peers),
-            _number(row["wake_ups"] / row["tensors"]),
+            number(row["wake_ups"] / row["tensors"]),
         ]
         for row in queued
     ]
@@ -201,12 +205,12 @@ def _loss(result: Result) -> list[Table]:
         [
             str(row["workers"]),
             f"{row['share']:.2%}",
-            _milliseconds(row["median"]),
-            _milliseconds(row["p99"]),
+            milliseconds(row["median"]),
+            milliseconds(row["p99"]),
             f"{row['ratio']:.2f}",
-            _number(row["lost"]),
-            _number(row["cpu_seconds_per_gb"]),
-            _number(row["cores"]),
+            number(row["lost"]),
+            number(row["cpu_seconds_per_gb"]),
+            number(row["cores"]),
             f"{row['largest_error'] / row['allowed_error']:.2f}",
         ]
         for row in result.rows
@@ -232,11 +236,11 @@ def _jobs(result: Result) -> list[Table]:
             str(row["jobs"]),
             _KINDS[row["kind"]],
             str(row["workers"]),
-            _milliseconds(row["start_median"]),
-            _milliseconds(row["start_p99"]),
-            _milliseconds(row["stop_median"]),
-            _number(row["elapsed"]),
-            _megabytes(row["store_bytes"]),
+            milliseconds(row["start_median"]),
+            milliseconds(row["start_p99"]),
+            milliseconds(row["stop_median"]),
+            number(row["elapsed"]),
+            megabytes(row["store_bytes"]),
             *_held(row).values(),
         ]
         for row in result.rows
@@ -252,7 +256,7 @@ def _held(row: Row) -> dict[str, str]:
         name = "agents" if found["process"].startswith("agent-") else found["process"]
         resident[name] += found["resident"]
         descriptors[name] += found["descriptors"]
-    return {name: f"{_megabytes(size)} ({descriptors[name]})" for name, size in resident.items()}
+    return {name: f"{megabytes(size)} ({descriptors[name]})" for name, size in resident.items()}
 
 
 def _kernels(result: Result) -> list[Table]:
@@ -261,7 +265,7 @@ def _kernels(result: Result) -> list[Table]:
         [
             row["kernel"],
             row["instructions"],
-            *(_number(row["gigabytes_per_second"][str(size)]) for size in sizes),
+            *(number(row["gigabytes_per_second"][str(size)]) for size in sizes),
         ]
         for row in result.rows
     ]
@@ -276,30 +280,13 @@ def _memory(result: Result) -> list[Table]:
         [
             row["transport"],
             row["process"],
-            _megabytes(row["at_rest"]),
-            *(_megabytes(row["peaks"][str(size)]) for size in sizes),
+            megabytes(row["at_rest"]),
+            *(megabytes(row["peaks"][str(size)]) for size in sizes),
             f"{row['growth']:.2f}",
         ]
         for row in result.rows
     ]
     return [Table(f"Resident memory with tensors of {result.options['workers']} workers", columns, rows)]
-
-
-def _python(result: Result) -> list[Table]:
-    columns = ["by", "size", "workers", "call us", "outside of native calls us", "share", "CPU us of that"]
-    rows = [
-        [
-            row["transport"],
-            size_text(row["bytes"]),
-            str(row["workers"]),
-            _number(1e6 * row["median"]),
-            _number(1e6 * row["python"]),
-            f"{row['share']:.2%}",
-            _number(1e6 * row["python_cpu"]),
-        ]
-        for row in result.rows
-    ]
-    return [Table("All-reduce: what Python costs", columns, rows)]
 
 
 def _links(result: Result) -> list[Table]:
@@ -338,72 +325,6 @@ def _links(result: Result) -> list[Table]:
     return [Table(title, columns, rows, remarks)]
 
 
-def _urgent(result: Result) -> list[Table]:
-    columns = ["link", "queue", "workers", "alone ms", "behind ms", "behind / alone", "bound ms", "dropped"]
-    rows = [
-        [
-            rate_text(row["rate"]) if row["rate"] else "shared memory",
-            queue_text(row["queue"]) if row["rate"] else "",
-            str(row["workers"]),
-            f"{1e3 * row['alone']:.1f}",
-            f"{1e3 * row['behind']:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{1e3 * row['bound']:.1f}" if row["rate"] else "",
-            f"{row['dropped']:.2%}",
-        ]
-        for row in result.rows
-    ]
-    sizes = (
-        f"{size_text(result.options['urgent'])}, alone and behind {size_text(result.options['bytes'])} of priority 0"
-    )
-    return [Table(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
-
-
-def _modes(result: Result) -> list[Table]:
-    columns = ["link", "queue", "workers", "mode", "median s", "formula", "s", "/ formula", "MB over a link"]
-    columns += ["servers' load", "same bits", "CPUs idle", "dropped"]
-    rows = [
-        [
-            rate_text(row["rate"]),
-            queue_text(row["queue"]),
-            str(row["workers"]),
-            row["mode"],
-            f"{row['median']:.3f}",
-            FORMULAS[row["mode"]],
-            f"{row['formula']:.3f}",
-            f"{row['median'] / row['formula']:.3f}",
-            f"{row['link_bytes'] / 1e6:.1f}",
-            "" if row["load"] is None else f"{row['load']:.3f}",
-            {None: "", True: "yes", False: "no"}[row["same_bits"]],
-            f"{row['idle']:.0%}",
-            f"{row['dropped']:.2%}",
-        ]
-        for row in result.rows
-    ]
-    size = size_text(result.options["bytes"])
-    title = f"All-reduce of {size} (S) of float32 on N workers, over links shaped by token buckets to B bytes a second"
-    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
-
-
-def _leaves(result: Result) -> list[Table]:
-    chosen = result.options
-    columns = ["size", "by", "median ms", "p99 ms", "MB over a link", "/ with a switch on each host"]
-    rows = [
-        [
-            size_text(row["bytes"]),
-            name_of(row["system"]),
-            _milliseconds(row["median"]),
-            _milliseconds(row["p99"]),
-            f"{row['link_bytes'] / 1e6:.3g}",
-            "" if row["system"] == LEAVES or row["ratio"] is None else f"{row['ratio']:.2f}",
-        ]
-        for row in result.rows
-    ]
-    link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
-    title = f"All-reduce of {chosen['hosts']} hosts with {chosen['ranks']} ranks each, {link}"
-    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
-
-
 def _steps(result: Result) -> list[Table]:
     columns = ["link", "queue", "workers", "wrapper", "backend", "step s", "bound s", "gloo / this"]
     columns += ["link busy", "CPUs idle", "dropped"]
@@ -427,115 +348,21 @@ def _steps(result: Result) -> list[Table]:
     return [Table(title, columns, rows)]
 
 
-def _compression(result: Result) -> list[Table]:
-    """Return tables of the computing, of the steps, and of the accuracy."""
-    elements, workers = result.options["elements"], result.options["workers"]
-    computing = [
-        [row["method"], *(_time(row[name]) for name in ("compress", "decompress")), _optional(row["bits"], ".2f")]
-        for row in result.rows
-    ]
-    steps = [
-        [
-            rate_text(found["rate"]),
-            row["method"],
-            f"{found['median']:.3f}",
-            _optional(found["none"], ".2f"),
-            _optional(found["gloo"], ".2f"),
-            _megabytes(found["link_bytes"]),
-            f"{found['busy']:.0%}",
-            f"{found['idle']:.0%}",
-        ]
-        for row, found in _steps_by_rate(result.rows)
-    ]
-    found = [
-        Table(
-            f"One gradient of {elements:,} elements, {workers} workers: medians, and bits that a rank sends",
-            ["method", "compress ms", "decompress ms", "bits per element"],
-            computing,
-        ),
-        Table(
-            f"Training steps with {elements:,} parameters, {workers} workers, over shaped links: medians",
-            ["link", "method", "step s", "none / this", "gloo / this", "link MB", "link busy", "CPUs idle"],
-            steps,
-        ),
-    ]
-    return [*found, *(_accuracies(result, task) for task in result.options["tasks"])]
-
-
-def _schedule(result: Result) -> list[Table]:
-    chosen = result.options
-    columns = ["policy", "steps", "step s", "/ fifo", "simulated s", "simulated / fifo", "measured / simulated"]
-    columns += ["link busy", "CPUs idle", "dropped"]
-    rows = [
-        [
-            row["policy"],
-            str(row["steps"]),
-            f"{row['median']:.3f}",
-            f"{row['ratio']:.3f}",
-            f"{row['simulated']:.3f}",
-            f"{row['simulated_ratio']:.3f}",
-            f"{row['median'] / row['simulated']:.3f}",
-            f"{row['busy']:.0%}",
-            f"{row['idle']:.0%}",
-            f"{row['dropped']:.2%}",
-        ]
-        for row in result.rows
-    ]
-    link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
-    title = f"Steps of a model with {_megabytes(chosen['bytes'])} MB, {chosen['workers']} workers, {link}: medians"
-    return [Table(title, columns, rows)]
-
-
-def _steps_by_rate(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    pairs = [(row, found) for row in rows for found in row["steps"]]
-    return sorted(pairs, key=lambda pair: pair[1]["rate"])
-
-
-def _accuracies(result: Result, task: str) -> Table:
-    trained = [(row, found) for row in result.rows for found in row["accuracies"] if found["task"] == task]
-    [base] = [found["final"] for row, found in trained if row["method"] == "none"]
-    rows = [
-        [
-            row["method"],
-            f"{found['bits']:.2f}",
-            f"{found['learning_rate']:g}",
-            f"{found['momentum']:g}",
-            f"{found['final']:.1%}",
-            f"{100 * (found['final'] - base):+.1f}",
-            _optional(found["at_budget"], ".1%"),
-            str(found["steps"]),
-        ]
-        for row, found in trained
-    ]
-    columns = ["method", "bits per element", "learning rate x", "momentum", "accuracy", "points to none"]
-    columns += ["at a tenth of the bytes", "after steps"]
-    return Table(f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows)
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else _milliseconds(seconds)
-
-
-def _optional(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
-
-
 def _sparse(result: Result) -> list[Table]:
     peers = [name for name in result.options["peers"] if any(name in row["peers"] for row in result.rows)]
     columns = ["values", "workers", "by", "in common", "blocks with values", "at any rank", "dense ms", "sparse ms"]
     columns += ["dense / sparse", "sent", "received"]
     columns += [text for peer in peers for text in (f"{peer} ms", f"{peer} / sparse")]
-    names = {density: name for name, density in GRADIENTS.items()} if result.options["gradients"] else {}
     rows = [
         [
             str(row["values"]),
             str(row["workers"]),
             row["system"],
             row["overlap"],
-            " ".join(filter(None, [_percent(row["density"]), names.get(row["density"])])),
-            _percent(row["union"]),
-            _milliseconds(row["dense"]),
-            _milliseconds(row["sparse"]),
+            percent(row["density"]),
+            percent(row["union"]),
+            milliseconds(row["dense"]),
+            milliseconds(row["sparse"]),
             f"{row['ratio']:.2f}",
             _blocks(row, "sent"),
             _blocks(row, "received"),
@@ -549,36 +376,8 @@ def _sparse(result: Result) -> list[Table]:
     return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
 
 
-def _simulated(result: Result) -> list[Table]:
-    chosen = result.options
-    columns = ["tree", "ranks", "lost", "late ms", "time us", "Melem/s", "/ no loss, none late", "ring / this"]
-    columns += ["packets", "sent again", "timeouts", "at the root of each child"]
-    rows = [
-        [
-            row["tree"],
-            str(row["ranks"]),
-            _percent(row["loss"]),
-            f"{1e3 * row['late']:g}",
-            _number(1e6 * row["seconds"]),
-            _number(row["elements_per_second"] / 1e6),
-            f"{row['ratio']:.2f}",
-            f"{row['ring'] / row['seconds']:.2f}" if row["loss"] == row["late"] == 0 else "",
-            str(row["packets"]),
-            f"{row['sent_again']:.1f}",
-            f"{row['timeouts']:.1f}",
-            f"{row['forwarded']:.0f}",
-        ]
-        for row in result.rows
-    ]
-    title = f"Simulated all-reduce of {size_text(chosen['bytes'])} over links of {rate_text(chosen['rate'])}"
-    title += f", {chosen['values']} values per packet, {chosen['pool']} slots"
-    delays = ", ".join(
-        f"{name.replace('_', ' ')} {1e6 * chosen[name]:g} us" for name in ("switch_delay", "host_delay", "host_packet")
-    )
-    return [Table(title, columns, rows, [f"Simulated, not measured: {delays}."])]
-
-
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """Return a fraction as a percentage with three significant digits."""
     return f"{100 * value:.3g} %"
 
 
@@ -587,11 +386,11 @@ def _blocks(row: Row, name: str) -> str:
     if not row["is_sparse"]:
         return "dense"
     found, expected = row[name] / row["blocks"], row[f"expected_{name}"] / row["blocks"]
-    return _percent(found) + ("" if row[name] == row[f"expected_{name}"] else f" (expected {_percent(expected)})")
+    return percent(found) + ("" if row[name] == row[f"expected_{name}"] else f" (expected {percent(expected)})")
 
 
 def _time_and_ratio(row: Row, peer: str) -> list[str]:
-    return [_milliseconds(row["peers"][peer]), f"{row['ratios'][peer]:.2f}"] if peer in row["peers"] else ["", ""]
+    return [milliseconds(row["peers"][peer]), f"{row['ratios'][peer]:.2f}"] if peer in row["peers"] else ["", ""]
 
 
 def _link_ratio(row: Row, peer: str, limited: Mapping[Any, bool]) -> str:
@@ -609,60 +408,16 @@ def _link_place(row: Row) -> tuple[Any, ...]:
     return row["rate"], row["queue"], row["workers"]
 
 
-_WAYS: Final = {
-    "float32": "float32 on a CPU",
-    "blocks": "integers, scaled in blocks",
-    "fpisa": "FPISA",
-    "fpisa-a": "FPISA-A",
-    "fpisa-a-safe": "FPISA-A without overflow",
-    "digits": "three digits",
-}
-
-
-def _rounding(result: Result) -> list[Table]:
-    columns = [
-        "spread",
-        "workers",
-        "added as",
-        "mean error",
-        "largest error",
-        "not nearest",
-        "depends on order",
-        "none",
-    ]
-    rows = [
-        [
-            f"2^{row['spread']}",
-            str(row["workers"]),
-            _WAYS[row["way"]],
-            *(f"{row[name]:.1e}" for name in ("mean", "largest")),
-            *(_percent(row[name]) for name in ("inexact", "reordered", "overflowed")),
-        ]
-        for row in result.rows
-    ]
-    chosen = result.options
-    title = f"Errors of {chosen['lanes']} sums of floats, relative to the magnitudes in them; {chosen['orders']} orders"
-    return [Table(title, columns, rows)]
-
-
-_TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
+TABLES: Final[dict[str, Tables]] = {
     "allreduce": _collectives,
     "latency": _latency,
     "loss": _loss,
     "jobs": _jobs,
     "kernels": _kernels,
     "memory": _memory,
-    "python": _python,
     "links": _links,
-    "urgent": _urgent,
-    "leaves": _leaves,
-    "modes": _modes,
     "ddp": _steps,
     "sparse": _sparse,
-    "simulate": _simulated,
-    "compression": _compression,
-    "schedule": _schedule,
-    "rounding": _rounding,
 }
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import ResultFileError
 from switchml.common.version import VERSION
 
-__all__ = ["BENCHMARKS", "Result", "load", "save"]
-
-BENCHMARKS: Final = (
-    *("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp", "sparse"),
-    *("simulate", "leaves", "compression", "schedule", "modes", "urgent", "rounding"),
-)
+__all__ = ["Result", "load", "save"]
 
 
 @dataclasses.dataclass
@@ -82,14 +77,14 @@ def save(result: Result, path: Path) -> None:
         raise ResultFileError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def load(path: Path) -> Result:
-    """Read what `save` wrote. Raises ResultFileError."""
+def load(path: Path, known: Collection[str]) -> Result:
+    """Read what `save` wrote: a result of a benchmark of these names. Raises ResultFileError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ResultFileError(f"{path} cannot be read: {error}") from error
     names = {field.name: field for field in dataclasses.fields(Result)}
-    if not isinstance(content, dict) or content.get("benchmark") not in BENCHMARKS or content.keys() != names.keys():
+    if not isinstance(content, dict) or content.get("benchmark") not in known or content.keys() != names.keys():
         raise ResultFileError(f"{path} was not written by `switchml-ctl bench` of this version")
     lists: Sequence[str] = ("rows", "samples", "states")
     if not all(isinstance(content[name], list) for name in lists):

@@ -25,14 +25,13 @@ __all__ = ["Case", "Options", "cases", "run"]
 class Options:
     """Options: tensors of `bytes`, of whose blocks of `block` elements each rank has values in a share of `densities`.
 
-    Fabrics have packets of `values`. `gradients` is true if the densities are those of `options.GRADIENTS`.
+    Fabrics have packets of `values`.
     """
 
     workers: list[int]
     bytes: int
     values: list[int]
     densities: list[float]
-    gradients: bool
     overlaps: list[str]
     block: int
     transports: list[str]

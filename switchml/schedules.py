@@ -4,7 +4,7 @@ A model is a number of buckets. The backward pass completes them in one order, u
 forward pass needs them in another one. A policy cuts the buckets into segments and gives each segment a class. Within a
 class, all ranks send the segments in one order that never changes; between classes, the more urgent one goes first.
 
-`switchml.torch.scheduling` trains with these policies, and `bench schedule` simulates them.
+`switchml.torch.scheduling` trains with these policies, and a study simulates them.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ class Deferred(click.Command):
 class Root(click.Group):
     """Show the results of commands, and exceptions as a line on standard error and, with --json, a JSON object."""
 
+    program = "switchml-ctl"
     arguments: Sequence[str] = ()
     """The arguments of the current command line."""
 
@@ -99,7 +100,7 @@ class Root(click.Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run a command line and exit with its status."""
         self.arguments = arguments = list(sys.argv[1:] if args is None else args)
-        extra |= {"standalone_mode": False, "prog_name": "switchml-ctl"}
+        extra |= {"standalone_mode": False, "prog_name": self.program}
         try:
             _require_text(_ours(arguments))
             status = super().main(arguments, **extra)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.fabric_harness import Ctl
+from tests.support.fabric_harness import Ctl, Studies
 
 
 def test_allreduce_over_both_transports(ctl: Ctl, tmp_path: Path) -> None:
@@ -91,12 +91,14 @@ def test_sparse_calls_send_what_follows_from_the_blocks(ctl: Ctl) -> None:
 def test_simulation(ctl: Ctl, tmp_path: Path) -> None:
     file = tmp_path / "simulate.json"
     arguments = ["--trees", "4,2x2", "--size", "16KiB", "--losses", "0,1%", "--late", "0,1ms", "--seeds", "2"]
-    shown = ctl.run("bench", "simulate", *arguments, "--json", str(file)).stdout
+    studies = Studies(ctl.run_dir)
+    shown = studies.run("switchml", *arguments, "--json", str(file)).stdout
     assert "Simulated, not measured" in shown
     result = json.loads(file.read_text())
     assert [(row["tree"], row["loss"], row["late"]) for row in result["rows"]] == [
         (tree, *case) for tree in ("4", "2x2") for case in ((0, 0), (0.01, 0), (0, 0.001))
     ]
-    assert "| 2x2 | 4 | 1 % |" in ctl.run("bench", "show", str(file), "--markdown").stdout
-    refused = ctl.run("bench", "simulate", "--trees", "65", status=2)
+    assert "| 2x2 | 4 | 1 % |" in studies.run("show", str(file), "--markdown").stdout
+    assert "was not written by" in ctl.run("bench", "show", str(file), status=1).stderr
+    refused = studies.run("switchml", "--trees", "65", status=2)
     assert "1 to 64 children of a switch" in refused.stderr

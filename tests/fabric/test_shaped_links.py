@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchml.topologies.namespaces import Namespaces
-from tests.support.fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
+from tests.support.fabric_harness import SCRIPTS, Ctl, Studies, runs, wait_until, why_no_namespaces
 
 REASON = why_no_namespaces()
 needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
@@ -116,8 +116,8 @@ def test_without_privileges_the_message_says_what_is_missing(ctl: Ctl) -> None:
 
 @needs_namespaces
 def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
-    result = ctl.json(
-        *("bench", "leaves", "--link", "500mbit", "--ranks", "3", "--size", "1MiB", "--repetitions", "1"),
+    result = Studies(ctl.run_dir).json(
+        *("leaves", "--link", "500mbit", "--ranks", "3", "--size", "1MiB", "--repetitions", "1"),
         *("--small-iterations", "10", "--torch-python", "/nowhere/python"),
     )
     rows = {(row["system"], row["bytes"]): row for row in result["rows"]}
@@ -132,7 +132,7 @@ def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
 def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl, limit: Callable[[float], float]) -> None:
     size, rate = 16 << 20, 100_000_000
     one_turn = ("--link", "100mbit", "--workers", "2", "--repetitions", "1", "--size", "16MiB")
-    links, memory = ctl.json("bench", "links", *one_turn, "--urgent", "256KiB")["rows"]
+    links, memory = Studies(ctl.run_dir).json("urgent", *one_turn, "--urgent", "256KiB")["rows"]
     assert (links["system"], links["rate"], links["workers"], links["calls"]) == ("udp", rate, 2, 1)
     assert (memory["system"], memory["rate"]) == ("shm", 0)
     assert links["bound"] == pytest.approx(8 * (256 << 10) / rate)
@@ -140,17 +140,14 @@ def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl, limit: Callable[
     # The large call takes longer than its size at the link's rate, of which the urgent one saw little. The benchmark
     # itself checks that the large one is still in flight then.
     assert 0.6 * links["bound"] < links["behind"] < limit(0.25 * (8 * size / rate))
-    assert (
-        "--urgent measures all-reduces"
-        in ctl.run("bench", "links", *one_turn, "--urgent", "1MiB", "--collective", "broadcast", status=2).stderr
-    )
 
 
 def test_parameter_servers_take_what_their_formulas_say(ctl: Ctl) -> None:
     """Test what the links carry; a busy machine may add to the times."""
     workers, size = 2, 1 << 20
-    result = ctl.json(
-        *("bench", "links", "--link", "50mbit", "--queue", "400ms", "--workers", "2", "--size", "1MiB"),
+    studies = Studies(ctl.run_dir)
+    result = studies.json(
+        *("phub", "--link", "50mbit", "--queue", "400ms", "--workers", "2", "--size", "1MiB"),
         *("--modes", "ps1,psN,ring,switch,switch16", "--repetitions", "1", "--torch-python", "/nowhere/python"),
     )
     rows = {row["mode"]: row for row in result["rows"]}
@@ -166,7 +163,5 @@ def test_parameter_servers_take_what_their_formulas_say(ctl: Ctl) -> None:
     assert rows["psN"]["load"] <= 1.02
     assert set(result["missing"]) == {"ring"}
     assert not run_directory_of(ctl).exists()
-    refused = ctl.run("bench", "links", "--modes", "ps1,ps2", status=2).stderr
+    refused = studies.run("phub", "--modes", "ps1,ps2", status=2).stderr
     assert "'ps2' is not one of ps1, psN, ring, switch, switch16" in refused
-    refused = ctl.run("bench", "links", "--modes", "ps1", "--collective", "broadcast", status=2).stderr
-    assert "omit --collective" in refused

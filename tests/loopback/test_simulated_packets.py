@@ -1,12 +1,12 @@
-"""The simulation of `bench simulate` counts the packets that the soft switch counts for the same all-reduce."""
+"""The simulation of the study of SwitchML counts the packets that the soft switch counts for the same all-reduce."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from switchml.benchmarks.simulation.network import Network
-from switchml.benchmarks.simulation.tree import all_reduce
+from studies.switchml.network import Network
+from studies.switchml.tree import all_reduce
 from switchml.dataplane.constants import Verdict
 from tests.support.collective_harness import running_fabric
 

@@ -20,6 +20,8 @@ WORKERS = Path(__file__).parent / "workers"
 class Ctl:
     """switchml-ctl with one run directory."""
 
+    program: tuple[str, ...] = (str(SCRIPTS / "switchml-ctl"),)
+
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         ours = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
@@ -32,7 +34,7 @@ class Ctl:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(SCRIPTS / "switchml-ctl"), *arguments],
+            [*self.program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -68,6 +70,15 @@ class Ctl:
     def processes(self) -> list[dict[str, Any]]:
         state = self.run_dir / "fabric.json"
         return json.loads(state.read_text())["processes"] if state.exists() else []
+
+
+class Studies(Ctl):
+    """`python -m studies` in the checkout, with one run directory."""
+
+    program = (sys.executable, "-m", "studies")
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return super().start(*arguments, cwd=Path(__file__).parents[2], **options)
 
 
 def runs(pid: int) -> bool:

@@ -4,16 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchml.benchmarks.ddp_recommender import other_curves
+from studies.omnireduce.recommender import other_curves
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ddp_recommender.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "studies.omnireduce.recommender"]
 
 
 def test_a_short_run_has_the_losses_of_gloo() -> None:
     small = ["--workers", "2", "--rounds", "3", "--rows", "5000", "--dimension", "64"]
-    run = subprocess.run(
-        [sys.executable, str(BENCHMARK), *small], check=False, capture_output=True, text=True, timeout=300
-    )
+    run = subprocess.run([*PROGRAM, *small], check=False, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert run.returncode == 0, run.stdout + run.stderr
     lines = run.stdout.splitlines()
     assert lines[0].startswith("Recommender with a table of 5,000 x 64 (1.3 MB) under DDP, 2 workers over shm")

@@ -1,4 +1,4 @@
-"""`switchml-ctl bench ddp`, `compression` and `schedule`: a few training steps over links of a limited rate."""
+"""`bench ddp` and the studies of GRACE and ByteScheduler: a few training steps over links of a limited rate."""
 
 import itertools
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from switchml.topologies.namespaces import Namespaces
-from tests.support.fabric_harness import Ctl, why_no_namespaces
+from tests.support.fabric_harness import Ctl, Studies, why_no_namespaces
 
 REASON = why_no_namespaces()
 POWERSGD = "powersgd:rank=2:start=3"
@@ -38,11 +38,11 @@ def test_compression_of_two_workers() -> None:
     """Three methods make steps and train a little; the bytes that native code counts are those of the methods."""
     pytest.importorskip("sklearn")
     with tempfile.TemporaryDirectory(prefix="swml-") as base:
-        ctl = Ctl(Path(base) / "run")
+        studies = Studies(Path(base) / "run")
         small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
         small += ["--methods", f"wire:bits=8,shared_topk:density=0.01,{POWERSGD}", "--training-steps", "4"]
         small += ["--learning-rates", "1,0.5", "--momenta", "0.9,0"]
-        result = ctl.json("bench", "compression", *small, "--torch-python", sys.executable, timeout=180)
+        result = studies.json("grace", *small, "--torch-python", sys.executable, timeout=180)
     rows = {row["method"]: row for row in result["rows"]}
     trained = [
         (sample["method"], sample["found"]["task"], sample["found"]["curve"])
@@ -72,11 +72,11 @@ def test_compression_of_two_workers() -> None:
 
 @pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 def test_schedules_of_two_workers() -> None:
-    """Two policies make a few steps, which end with the same parameters; the bench itself checks that."""
+    """Two policies make a few steps, which end with the same parameters; the study itself checks that."""
     with tempfile.TemporaryDirectory(prefix="swml-") as base:
-        ctl = Ctl(Path(base) / "run")
+        studies = Studies(Path(base) / "run")
         small = ["--policies", "p3", "--size", "4MiB", "--forward", "10ms", "--workers", "2", "--repetitions", "1"]
-        result = ctl.json("bench", "schedule", *small, "--torch-python", sys.executable, timeout=180)
+        result = studies.json("bytescheduler", *small, "--torch-python", sys.executable, timeout=180)
     rows = {row["policy"]: row for row in result["rows"]}
     assert list(rows) == ["fifo", "p3"]
     for row in rows.values():

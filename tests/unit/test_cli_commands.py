@@ -76,17 +76,13 @@ def test_all_commands_are_there() -> None:
             "bench latency",
             "bench loss",
             "bench links",
-            "bench leaves",
             "bench ddp",
-            "bench compression",
-            "bench schedule",
             "bench jobs",
             "bench kernels",
             "bench memory",
-            "bench rounding",
             "bench sparse",
         ),
-        *("bench python", "bench simulate", "bench show"),
+        "bench show",
     }
 
 

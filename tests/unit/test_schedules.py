@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchml.benchmarks.simulation.training import Layer, step_time
+from studies.bytescheduler.simulation import Layer, step_time
 from switchml.schedules import (
     POLICIES,
     Graph,

@@ -1,0 +1,1 @@
+"""ByteScheduler: the order of communication in training."""

@@ -1,0 +1,1 @@
+"""DC2: compression that follows the delay of the network."""

@@ -1,0 +1,1 @@
+"""FPISA: sums of floats in a switch."""

@@ -1,0 +1,1 @@
+"""GRACE: gradient compression."""

@@ -1,0 +1,1 @@
+"""Natural compression: powers of two."""

@@ -1,0 +1,1 @@
+"""OmniReduce: gradients whose blocks are mostly zero."""

@@ -1,0 +1,1 @@
+"""P3: slices of gradients by priority."""

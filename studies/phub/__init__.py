@@ -1,0 +1,1 @@
+"""PHub and BytePS: parameter servers."""

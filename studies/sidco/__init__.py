@@ -1,0 +1,1 @@
+"""SIDCo: thresholds of sparse gradients."""

@@ -1,0 +1,1 @@
+"""TicTac: orders of transfers from the graph."""

@@ -1,0 +1,3 @@
+"""Tests of studies. Their import registers their tables and plots."""
+
+import studies.__main__  # noqa: F401
