@@ -1,4 +1,4 @@
-// What each file for one instruction set includes first: all headers, because the code behind them is compiled for that
+// Each file for one instruction set includes this first: all headers, because the code behind them is compiled for that
 // set, and the vectors.
 #pragma once
 

@@ -19,11 +19,13 @@ def test_an_urgent_call_is_compared_with_itself_alone() -> None:
     turns = [urgent_turn(True, 1.0, 1.2), urgent_turn(False, 2.0, 1.4, drops=1), urgent_turn(True, 1.1)]
     turns += [urgent_turn(True, 0.1, rate=0), urgent_turn(False, 0.2, rate=0)]
     links_row, memory_row = measurement.summarize(turns, MIB)
-    assert (links_row.alone, links_row.behind, links_row.calls) == (1.1, pytest.approx(1.7), 2)
+    assert (links_row.alone, links_row.calls) == (1.1, 2)
+    assert links_row.behind == pytest.approx(1.7)
     assert links_row.ratio == pytest.approx(1.7 / 1.1)
     assert links_row.bound == pytest.approx(1.0)
     assert links_row.dropped == pytest.approx(1 / (3 * 99 + 1))
-    assert (memory_row.system, memory_row.bound, memory_row.ratio) == ("shm", 0.0, pytest.approx(2.0))
+    assert (memory_row.system, memory_row.bound) == ("shm", 0.0)
+    assert memory_row.ratio == pytest.approx(2.0)
     chosen = measurement.Options([RATE], [0.4], [4], 64 * MIB, MIB, 2, 2)
     result = Result.of("urgent", chosen, [links_row, memory_row])
     [table] = report.TABLES["urgent"](result)
