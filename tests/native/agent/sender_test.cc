@@ -1031,6 +1031,8 @@ TEST_F(Sender, ProfileHasBytesAndRoundTrips) {
 // Two jobs of one tenant at one agent, whose data thread serves the urgent one first.
 class TwoJobs : public testing::Test {
  protected:
+  TwoJobs() { urgent_.now_ = other_.now_; }  // one clock for both
+
   class Job : public Sender {
    public:
     Job(unsigned priority, std::shared_ptr<runtime::Precedence> precedence)
