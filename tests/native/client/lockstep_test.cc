@@ -147,7 +147,7 @@ TEST(Lockstep, ACallWithoutElementsHasNoRounds) {
 TEST(Lockstep, RanksWithOtherExponentsThanTheResultsAreNoticed) {
   std::vector<float> values(kValues, 1);
   auto* const memory = reinterpret_cast<uint8_t*>(values.data());
-  Lockstep call({CallKind::float32_sum, {memory, memory, kValues}}, {0, 2, kValues, false});
+  Lockstep call({CallKind::float32_sum, {memory, memory, kValues}, {}}, {0, 2, kValues, false});
   call.contribute();
   ASSERT_EQ(call.exponents().size(), 1U);
   call.exponents()[0] = 0;  // below this rank's own
