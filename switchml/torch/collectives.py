@@ -250,7 +250,8 @@ class AllReduce(_Sum):
         operands = [Operand(tensor, conditions.private, conditions.options) for tensor in tensors]
         super().__init__(name, tensors, operands, reduction, conditions)
         # If ranks may need results from the network again, the sum stays there.
-        if not conditions.private and (name, tensors[0].dtype, reduction.name) == ("all_reduce", torch.int64, "sum"):
+        longs = name == "all_reduce" and tensors[0].dtype == torch.int64  # other calls may have no tensor
+        if longs and reduction.name == "sum" and not conditions.private:
             self.long_bytes = self.bytes
 
     def _encoded(self, results: Sequence[Tensor]) -> list[Encoding]:

@@ -43,7 +43,7 @@ def every_collective(rank: int) -> None:
         (lambda x: dist.all_reduce(x, async_op=True).wait(), SIZE * TOTAL),
         (lambda x: dist.reduce(x, 0), TOTAL if rank else SIZE * TOTAL),
         (lambda x: dist.broadcast(x, 0), TOTAL),
-        (lambda x: group.all_reduce_in_lanes(x, "sum", {}).wait(), SIZE * TOTAL),
+        (lambda x: group.all_reduce_over(x, "sum", switchml.Blocks()).wait(), SIZE * TOTAL),
         (lambda x: dist.all_reduce_coalesced([x, torch.ones(2)]), SIZE * TOTAL),
         (lambda x: dist.scatter(x, None if rank else parts), TOTAL),
         (lambda x: dist.all_to_all_single(x, torch.full((4,), TOTAL)), TOTAL),
