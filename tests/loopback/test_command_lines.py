@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from switchml.benchmarks.errors import BenchmarkError
-from switchml.commands import bench
+from switchml.commands import bench, bench_parameters
 from switchml.commands.exit_status import ExitCode
 from switchml.commands.root import Deferred, cli
 from switchml.controller.daemon import main as controller
@@ -183,7 +183,7 @@ def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHML_RUN_DIR", "empty/run")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(files))
     monkeypatch.delenv("SWITCHML_CONTROLLER", raising=False)
-    monkeypatch.setattr(bench, "_measured", refuse)
+    monkeypatch.setattr(bench_parameters, "measured", refuse)
     monkeypatch.setattr(bench, "_drawn", refuse)
 
 
