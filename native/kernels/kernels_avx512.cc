@@ -25,7 +25,7 @@ using Integers = Vector<int32_t, kLanes>;
 using Floats = Vector<float, kLanes>;
 using Halves = Vector<int16_t, 2 * kLanes>;
 using Bytes = Vector<int8_t, 4 * kLanes>;
-using Longs = Vector<int64_t, kLanes / 2>;
+using Longs = Vector<uint64_t, kLanes / 2>;
 
 template <typename From>
 inline __m512i raw(From vector) {

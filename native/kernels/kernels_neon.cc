@@ -17,7 +17,7 @@ using Integers = Vector<int32_t, kLanes>;
 using Floats = Vector<float, kLanes>;
 using Halves = Vector<int16_t, 2 * kLanes>;
 using Bytes = Vector<int8_t, 4 * kLanes>;
-using Longs = Vector<int64_t, kLanes / 2>;
+using Longs = Vector<uint64_t, kLanes / 2>;
 
 using portable::expand_codes;  // NEON cannot look up in large tables
 
@@ -30,11 +30,11 @@ inline Words rotated_by_8(Words words) { return words << 8 | words >> 24; }
 inline void add_products(Words left, Words right, Longs* low, Longs* high) {
   const auto words = reinterpret_cast<Integers>(left);
   const auto weights = reinterpret_cast<Integers>(right);
-  *low = vmlal_s32(*low, vget_low_s32(words), vget_low_s32(weights));
-  *high = vmlal_high_s32(*high, words, weights);
+  *low += reinterpret_cast<Longs>(vmull_s32(vget_low_s32(words), vget_low_s32(weights)));
+  *high += reinterpret_cast<Longs>(vmull_high_s32(words, weights));
 }
 
-inline uint64_t total(Longs sums) { return static_cast<uint64_t>(vaddvq_s64(sums)); }
+inline uint64_t total(Longs sums) { return vaddvq_u64(sums); }
 
 inline Floats plus_product(float added, Floats left, float right) {
   return vfmaq_n_f32(vdupq_n_f32(added), left, right);

@@ -4,7 +4,7 @@
 //   kLanes       how many 32-bit numbers a vector has
 //   kPrefetches  whether prefetching makes the kernels faster
 //   Words, Integers, Floats, Halves, Bytes, Longs
-//                vectors of uint32_t, int32_t, float, int16_t, int8_t and int64_t
+//                vectors of uint32_t, int32_t, float, int16_t, int8_t and uint64_t
 //   functions    of these vectors that the compiler's operators lack or translate badly; kernels_avx2.cc describes them
 //
 // A lambda captures local copies of factors: the compiler would load those in a structure again after each store.
