@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -73,7 +74,7 @@ PLAIN: Final = NativeWire()
 """That of calls without a sum, and of sums that ask for nothing else."""
 
 
-class Wire:
+class Wire(ABC):
     """One of `Blocks`, `Integers`, `Codes` and `Floats`. All ranks must make a call with an equal one.
 
     Its text, such as ``blocks:bits=8,rounding=stochastic``, is what `parse_wire` reads.
@@ -94,6 +95,7 @@ class Wire:
     def __str__(self) -> str:
         return self.text
 
+    @abstractmethod
     def require(self, dtype: str, world_size: int) -> None:
         """Check that arrays of `dtype` of `world_size` ranks can be summed so.
 
@@ -101,7 +103,6 @@ class Wire:
             ValueError: they cannot.
 
         """
-        raise NotImplementedError
 
     def _require_floats(self, dtype: str) -> None:
         if dtype not in _FLOATS:

@@ -8,7 +8,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchml.common.counter_table import PATH, PROCESS, THREAD
 from switchml.common.printable import WORD_LENGTH, printable
 from switchml.common.shared_readings import SharedReadings
 from switchml.controller.agents import Agents, AgentSession
@@ -26,7 +25,6 @@ MOST_CALLS: Final = 63
 """The limit of latest calls in a rank's profile."""
 MOST_BUCKETS: Final = 64
 """The limit of buckets of a histogram."""
-_HISTOGRAMS: Final = tuple(counter for counter in (*THREAD, *PROCESS, *PATH) if counter.is_histogram)
 _ANSWER_BYTES: Final = 3 * 1024 * 1024  # of the 4 MiB of a message
 _TOTALS_BYTES: Final = 1200  # of one rank
 _CALL_BYTES: Final = 120
