@@ -119,7 +119,7 @@ class Orders:
         self._jobs.end(job, failure_of(revocation))
 
     def ranks_closed(self, message: pb.RanksClosed) -> None:
-        """Tell the processes of a job, also those that attach later, after which call no other one can end."""
+        """Tell the processes of a job, also those that attach later, which call is the last that can end."""
         job = self._jobs.in_epoch(message.job, message.epoch)
         if job is None:
             return  # the job has ended here, or has changed its epoch

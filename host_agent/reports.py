@@ -52,7 +52,7 @@ class Reports:
         return pb.AssignmentReady(job=job.assignment.job, epoch=job.assignment.epoch, endpoints=endpoints)
 
     def summary(self) -> Iterator[pb.AgentMessage]:
-        """Yield the messages that a controller needs which knows nothing of this agent: open ranks and past events."""
+        """Yield the messages for a controller that knows nothing of this agent: open ranks and past events."""
         for job in self._jobs.values():
             yield pb.AgentMessage(assignment_ready=self.ready(job))
         for _, rank in self._jobs.ranks():

@@ -176,7 +176,7 @@ def checked_sum(operation: Operation, buffer: Buffer, op: str, world_size: int, 
 
 
 def checked_skipping(skip_zeros: SkipZeros, wire: Wire) -> SkipZeros:
-    """Return `skip_zeros`, with which blocks of a sum that goes over `wire` can be left out.
+    """Return `skip_zeros` if a sum over `wire` can leave out blocks of zeros.
 
     Raises:
         ValueError: it is unknown, or such a wire needs the values of all ranks.

@@ -108,7 +108,7 @@ class OneSwitch(Scope):
         try:
             pipes = self.rooms.pipes(usable, switch)
             if usable and not pipes:
-                switch.driver.pipe(usable[0].registration.switch_port)  # which raises that there is no such port
+                switch.driver.pipe(usable[0].registration.switch_port)  # raises NoAgent: the switch has no such port
             widest = next(iter(pipes.values()), [])
             if len(pipes) > 1 and self.rooms.free(widest) < workers:
                 each = "; ".join(

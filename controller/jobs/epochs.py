@@ -247,7 +247,7 @@ class Start(Entry):
     """The start of a job, in its first epoch. It leaves a loss to the change of epoch that follows it."""
 
     async def plan(self) -> Attempt:
-        """Return an attempt with the job itself; agents that refused its ranks in the last one have none."""
+        """Return an attempt with the job itself; agents that refused ranks in the last attempt get none."""
         if self._refused:
             self._place_elsewhere(self._refused[min(self._refused)])
         return Attempt(self.live)

@@ -72,7 +72,7 @@ inline Words rounded(Floats values) { return reinterpret_cast<Words>(_mm256_cvtp
 inline Floats rounded_to_odd(Words words) {
   const __m256 nearest = _mm256_cvtepi32_ps(raw(words));
   const Words bits = reinterpret_cast<Words>(nearest);
-  // A word that was rounded up to 2^31 comes back as -2^31, from which the difference, modulo 2^32, is right too.
+  // A word that was rounded up to 2^31 comes back as -2^31; modulo 2^32 the difference is the same.
   const Words missing = words - reinterpret_cast<Words>(_mm256_cvttps_epi32(nearest));
   const Integers right = (missing == 0) | ((bits & 1) == 1);
   const Integers step = reinterpret_cast<Integers>(missing ^ bits) >> 31 | 1;

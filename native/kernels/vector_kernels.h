@@ -50,8 +50,8 @@ inline void prefetch_to_write(const void* to) {
   }
 }
 
-// Returns the weighed sum of the words of `count` elements, of which each word has kPerWord. words_at(i) returns the
-// vector of words that begins at element i; words_from(i) returns the weighed sum of the words that fill no vector.
+// Returns the weighed sum of the words of `count` elements; a word has kPerWord elements. words_at(i) returns the
+// vector of words from element i on; words_from(i) returns the weighed sum of the last words, which fill no vector.
 template <size_t kPerWord, typename WordsAt, typename WordsFrom>
 inline uint64_t weighed(const int32_t* weights, size_t count, const WordsAt& words_at, const WordsFrom& words_from) {
   constexpr size_t kElements = kLanes * kPerWord;

@@ -16,7 +16,7 @@ namespace switchml::net {
 //
 // A service manager may hold the same socket beyond the process, and give it to the next one: systemd does
 // (sd_notify(3), FDSTORE=1, and sd_listen_fds(3)), and for an embedded fabric switchml/launch/port_keeper.py. Then a
-// port that is not used any more stays held, and is used again for the next one that is asked for.
+// port stays held after its last use, and is the one that the next request for a port gets.
 class HeldPorts {
  public:
   // `manager` is the address of the service manager's socket, or empty without one. `left` are the sockets that an

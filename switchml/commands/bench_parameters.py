@@ -137,8 +137,7 @@ overlaps = named(
     *("--overlap", "overlaps"),
     known=OVERLAPS,
     default=",".join(OVERLAPS),
-    help_text="Blocks that all ranks have in common. Densities at which the ranks cannot have none in common are left"
-    " out.",
+    help_text="Blocks that all ranks have in common. Densities that this share makes impossible are left out.",
 )
 block = count("--block", high=1 << 20, default=256, help_text="Values of a block.")
 sparse_peers = peers(

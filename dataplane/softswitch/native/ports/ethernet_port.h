@@ -55,9 +55,9 @@ PortParts open_port(uint16_t number, const FramePortSpec& spec, size_t shards);
 
 // Opens an AF_PACKET socket on an Ethernet interface and makes the interface promiscuous; needs CAP_NET_RAW. The host's
 // own traffic there continues. An interface that is down, or goes down, carries nothing until it is up again.
-// Segmentation offload (TSO, GSO, GRO) must be off on the host and at the other end of a veth: frames left to it arrive
-// unsegmented, and are frames of a wrong length. Throws std::system_error if there is no such interface, it is not
-// Ethernet, or this process lacks the privilege.
+// Segmentation offload (TSO, GSO, GRO) must be off on the host and at the other end of a veth: otherwise frames arrive
+// unsegmented and are dropped for their length. Throws std::system_error if the interface does not exist or is not
+// Ethernet, or if this process lacks the privilege.
 PortParts open_port(uint16_t number, const PacketPortSpec& spec, size_t shards);
 
 }  // namespace switchml::soft
