@@ -27,8 +27,8 @@ TORCH := torch==2.13.0
 # The libraries that tests train with, in the versions that docs/pytorch.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
-CXX_SOURCES := $(shell find benchmarks dataplane host_agent native switchml -name '*.cc')
-CXX_HEADERS := $(shell find benchmarks dataplane host_agent native switchml -name '*.h')
+CXX_SOURCES := $(shell find dataplane host_agent native switchml -name '*.cc')
+CXX_HEADERS := $(shell find dataplane host_agent native switchml -name '*.h')
 CXX_TESTS := $(shell find tests/native -name '*.cc')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
@@ -197,4 +197,4 @@ $(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-asan .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	find benchmarks dataplane host_agent switchml -name '*.so' -delete
+	find dataplane host_agent switchml -name '*.so' -delete

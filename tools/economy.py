@@ -19,7 +19,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PRODUCT: Final = (
-    *("benchmarks", "cli.py", "controller", "dataplane", "host_agent", "native", "switchml", "topologies"),
+    *("cli.py", "controller", "dataplane", "host_agent", "native", "switchml", "topologies"),
 )
 KINDS: Final = {".py": "Python", ".cc": "C++", ".h": "C++", ".p4": "P4"}
 MOST_PARAMETERS: Final = 6

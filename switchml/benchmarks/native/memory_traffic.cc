@@ -1,4 +1,4 @@
-#include "benchmarks/native/memory_traffic.h"
+#include "switchml/benchmarks/native/memory_traffic.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "benchmarks/native/aligned_memory.h"
+#include "switchml/benchmarks/native/aligned_memory.h"
 #include "native/kernels/accumulate.h"
 
 #if defined(__x86_64__)

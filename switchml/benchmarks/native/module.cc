@@ -2,8 +2,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include "benchmarks/native/cache_line.h"
-#include "benchmarks/native/memory_traffic.h"
+#include "switchml/benchmarks/native/cache_line.h"
+#include "switchml/benchmarks/native/memory_traffic.h"
 
 namespace nb = nanobind;
 namespace b = switchml::benchmarks;

@@ -1,4 +1,4 @@
-#include "benchmarks/native/cache_line.h"
+#include "switchml/benchmarks/native/cache_line.h"
 
 #include <sched.h>
 
