@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.common.version import VERSION
 
 if TYPE_CHECKING:
-    from switchml.communicator import DEFAULT_TIMEOUT, Communicator
-    from switchml.connecting import connect
-    from switchml.errors import (
+    from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
+    from switchml.client.connecting import connect
+    from switchml.client.errors import (
         AgentLost,
         CollectiveMismatch,
         CollectiveTimeout,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
         WorkerLost,
         WorldChanged,
     )
-    from switchml.metrics import MetricsServer, serve_metrics
-    from switchml.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire
-    from switchml.work import Work
+    from switchml.client.metrics import MetricsServer, serve_metrics
+    from switchml.client.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire
+    from switchml.client.work import Work
 
 __version__ = VERSION
 
@@ -73,15 +73,15 @@ __all__ = [
     "__version__",
 ]
 
-_ERRORS: Final = "switchml.errors"  # the module of every exported name that is not listed below
+_ERRORS: Final = "switchml.client.errors"  # the module of every exported name that is not listed below
 _MODULES: Final = {
-    "connect": "switchml.connecting",
-    "Communicator": "switchml.communicator",
-    "Work": "switchml.work",
-    "DEFAULT_TIMEOUT": "switchml.communicator",
-    **dict.fromkeys(("Wire", "Blocks", "Integers", "Codes", "Floats", "parse_wire"), "switchml.wire"),
-    "MetricsServer": "switchml.metrics",
-    "serve_metrics": "switchml.metrics",
+    "connect": "switchml.client.connecting",
+    "Communicator": "switchml.client.communicator",
+    "Work": "switchml.client.work",
+    "DEFAULT_TIMEOUT": "switchml.client.communicator",
+    **dict.fromkeys(("Wire", "Blocks", "Integers", "Codes", "Floats", "parse_wire"), "switchml.client.wire"),
+    "MetricsServer": "switchml.client.metrics",
+    "serve_metrics": "switchml.client.metrics",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this function would accept any name

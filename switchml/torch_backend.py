@@ -31,7 +31,7 @@ def register() -> None:
     if not dist.is_available() or "SWITCHML" in dist.Backend._plugins:
         return
     if "SWITCHML_MASTER_SOCKET" in os.environ:
-        from switchml.master_port import adopt_master_port
+        from switchml.client.master_port import adopt_master_port
 
         adopt_master_port(dist.TCPStore)
     dist.Backend._plugins = _Plugins(dist.Backend._plugins)

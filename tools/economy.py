@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PRODUCT: Final = (
-    *("cli.py", "controller", "dataplane", "host_agent", "native", "switchml", "topologies"),
-)
+PRODUCT: Final = (*("cli.py", "controller", "dataplane", "host_agent", "native", "switchml", "topologies"),)
 KINDS: Final = {".py": "Python", ".cc": "C++", ".h": "C++", ".p4": "P4"}
 MOST_PARAMETERS: Final = 6
 MOST_FIELDS: Final = 12

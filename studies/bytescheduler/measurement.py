@@ -1,4 +1,4 @@
-"""Training steps with the policies of `switchml.schedules`, and those that a simulation predicts.
+"""Training steps with the policies of `switchml.client.schedules`, and those that a simulation predicts.
 
 All policies share the ranks and the links of one run. Steps are compared with those of fifo in the same repetition.
 """

@@ -1,4 +1,4 @@
-"""Policies of `switchml.schedules`, as the options of this study name them."""
+"""Policies of `switchml.client.schedules`, as the options of this study name them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from switchml.benchmarks.options import each
-from switchml.schedules import MOST_CLASSES, Policy, policy_of
+from switchml.client.schedules import MOST_CLASSES, Policy, policy_of
 
 __all__ = ["policies", "policy"]
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from switchml.schedules import Policy, Segment, plan
+from switchml.client.schedules import Policy, Segment, plan
 
 __all__ = ["Layer", "step_time", "vgg_like"]
 

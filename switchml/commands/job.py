@@ -19,11 +19,11 @@ from switchml.common.job_numbers import MAX_PRIORITY
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
 
 if TYPE_CHECKING:
+    from switchml.client.wire import Wire
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch.job_start import JobRun, JobStarted
     from switchml.ops.profiles import JobTimes
     from switchml.ops.stragglers import Straggler
-    from switchml.wire import Wire
 
 __all__ = [
     "JobDetached",
@@ -263,7 +263,7 @@ def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -
 def _wire(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Wire | None:
     if text is None:
         return None
-    from switchml.wire import parse_wire
+    from switchml.client.wire import parse_wire
 
     try:
         return parse_wire(text)

@@ -18,7 +18,7 @@ def held_master_port() -> Iterator[dict[str, str]]:
 
     A port that is only bound can be taken: Linux lets a socket of any user that sets SO_REUSEADDR listen there first.
     So the socket listens from the beginning, and rank 0 gets duplicates of it at the Unix socket SWITCHML_MASTER_SOCKET
-    (switchml/master_port.py). Connections that come earlier wait for it.
+    (switchml/client/master_port.py). Connections that come earlier wait for it.
     """
     with _listener() as listener, socket.socket(socket.AF_UNIX) as door:
         door.bind("")  # Linux chooses an abstract name

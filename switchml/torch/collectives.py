@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from switchml.calls import SkipZeros
+from switchml.client.calls import SkipZeros
+from switchml.client.wire import Wire
+from switchml.client.work import Work
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Direct, Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
@@ -22,8 +24,6 @@ from switchml.torch.options import Options
 from switchml.torch.profiling import begin_record, end_record
 from switchml.torch.reductions import Reduction
 from switchml.torch.works import CompletedLater
-from switchml.wire import Wire
-from switchml.work import Work
 
 __all__ = [
     "AllGather",

@@ -23,15 +23,15 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from switchml.calls import SkipZeros
-from switchml.errors import UnsupportedTensor
+from switchml.client.calls import SkipZeros
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.wire import Integers, Wire
 from switchml.torch import averages
 from switchml.torch.deadlines import Deadline
 from switchml.torch.exact_network import Handle, Network
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
 from switchml.torch.wire import wire_of
-from switchml.wire import Integers, Wire
 
 __all__ = ["SUM_DTYPES", "Direct", "Encoding", "encode"]
 

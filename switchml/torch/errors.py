@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
+from switchml.client.errors import SwitchMLError
 from switchml.common.job_numbers import rank_numbers
-from switchml.errors import SwitchMLError
 
 __all__ = ["SwitchMLBackendError", "backend_error", "forked_error", "last_error", "remember"]
 

@@ -18,15 +18,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from switchml import _native
-from switchml.calls import Call, SkipZeros, checked_sum
-from switchml.communicator import DEFAULT_TIMEOUT, Communicator
-from switchml.errors import NonFiniteError
-from switchml.keyed_rows import Keys
-from switchml.tensors import buffer_of
+from switchml.client.calls import Call, SkipZeros, checked_sum
+from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
+from switchml.client.errors import NonFiniteError
+from switchml.client.keyed_rows import Keys
+from switchml.client.tensors import buffer_of
+from switchml.client.wire import Wire
+from switchml.client.work import Work
 from switchml.torch.deadlines import Deadline
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
-from switchml.wire import Wire
-from switchml.work import Work
 
 __all__ = ["Ended", "ExactNetwork", "Handle", "Job", "Network"]
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
-from switchml.keyed_rows import merged
+from switchml.client.keyed_rows import merged
 from switchml.torch.deadlines import Deadline
 
 __all__ = ["all_gather_over_gloo", "barrier_over_gloo", "broadcast_over_gloo", "union_over_gloo"]

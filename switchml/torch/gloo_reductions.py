@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from switchml.errors import UnsupportedTensor
+from switchml.client.errors import UnsupportedTensor
 from switchml.torch import averages
 from switchml.torch.reductions import Reduction
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from switchml import lifetime
+from switchml.client import lifetime
 from switchml.torch.options import Options
 from switchml.torch.paths import Link
 

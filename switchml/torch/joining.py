@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import switchml
 from switchml._native import MAX_WORLD_SIZE
+from switchml.client.communicator import Communicator
+from switchml.client.environment import find_target, job_of_launch, launch_label, require_one_launcher
+from switchml.client.errors import ConnectError, SwitchMLError
+from switchml.client.wire import Wire
 from switchml.common.job_numbers import rank_numbers
 from switchml.common.processes import boot_id
-from switchml.communicator import Communicator
-from switchml.environment import find_target, job_of_launch, launch_label, require_one_launcher
-from switchml.errors import ConnectError, SwitchMLError
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import Deadline
 from switchml.torch.group import Group
@@ -25,7 +26,6 @@ from switchml.torch.leaving import InNetworkWithFallback
 from switchml.torch.paths import Link, Medium
 from switchml.torch.routes import InNetwork, Route, over_gloo
 from switchml.torch.statistics import count
-from switchml.wire import Wire
 
 __all__ = ["NotJoined", "RanksAbsent", "RanksDisagree", "Unjoined", "join"]
 

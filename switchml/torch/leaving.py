@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import torch
 
+from switchml.client.communicator import Communicator
+from switchml.client.errors import SwitchLost, SwitchMLError, WorkerLost
 from switchml.common.job_numbers import rank_numbers
-from switchml.communicator import Communicator
-from switchml.errors import SwitchLost, SwitchMLError, WorkerLost
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import Deadline
 from switchml.torch.group import Group

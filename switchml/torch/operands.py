@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from switchml.errors import UnsupportedTensor
-from switchml.tensors import torch_address
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.tensors import torch_address
 from switchml.torch.options import Options
 
 __all__ = ["Operand", "memory_of", "require_device", "require_writable"]

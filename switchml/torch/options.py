@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from switchml.arguments import checked_priority
-from switchml.calls import SkipZeros, checked_skipping
+from switchml.client.arguments import checked_priority
+from switchml.client.calls import SkipZeros, checked_skipping
+from switchml.client.wire import Blocks, Floats, Integers, Wire, parse_wire, refuse_old_keywords
 from switchml.common.names import names_in_list
-from switchml.wire import Blocks, Floats, Integers, Wire, parse_wire, refuse_old_keywords
 
 __all__ = ["Fallback", "Options", "configure", "current_options"]
 

@@ -19,8 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
-from switchml.calls import SkipZeros
-from switchml.errors import UnsupportedTensor
+from switchml.client.calls import SkipZeros
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.wire import Wire
 from switchml.torch.collectives import (
     AllGather,
     AllReduce,
@@ -48,7 +49,6 @@ from switchml.torch.statistics import count
 from switchml.torch.tracing import never_compiled
 from switchml.torch.works import completed_after
 from switchml.torch.wrapped_tensors import on_plain_tensors
-from switchml.wire import Wire
 
 __all__ = ["SwitchMLProcessGroup"]
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import torch
 
-from switchml import lifetime
-from switchml.errors import (
+from switchml.client import lifetime
+from switchml.client.errors import (
     CollectiveMismatch,
     CollectiveTimeout,
     CommunicatorClosed,
@@ -34,7 +34,8 @@ from switchml.errors import (
     UnsupportedTensor,
     with_remark,
 )
-from switchml.in_flight import MemoryInFlight
+from switchml.client.in_flight import MemoryInFlight
+from switchml.client.work import Work
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import GRACE_SECONDS, Deadline, look_at
 from switchml.torch.disagreement import other_calls
@@ -45,7 +46,6 @@ from switchml.torch.leaving import InNetworkWithFallback, RanksMissing
 from switchml.torch.long_sums import LongSums
 from switchml.torch.routes import Closed, Failed, Route, When
 from switchml.torch.statistics import count
-from switchml.work import Work
 
 __all__ = ["NetworkQueue"]
 

@@ -12,8 +12,8 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from switchml._native import MAX_WORLD_SIZE
-from switchml.communicator import Communicator
-from switchml.errors import SwitchMLError
+from switchml.client.communicator import Communicator
+from switchml.client.errors import SwitchMLError
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import Deadline
 from switchml.torch.errors import SwitchMLBackendError

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from switchml.errors import UnsupportedTensor
-from switchml.keyed_rows import checked_keys
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.keyed_rows import checked_keys
+from switchml.client.wire import Blocks
 from switchml.torch.collectives import Collective, Conditions
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Encoding, encode
@@ -19,7 +20,6 @@ from switchml.torch.gloo_moves import broadcast_over_gloo, union_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.operands import memory_of, require_device
 from switchml.torch.reductions import Reduction
-from switchml.wire import Blocks
 
 __all__ = ["SparseAllReduce"]
 

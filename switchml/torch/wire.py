@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
+from switchml.client.wire import Blocks, Codes, Integers, Wire
 from switchml.torch.options import Options, current_options
-from switchml.wire import Blocks, Codes, Integers, Wire
 
 __all__ = ["MOST_RANKS_OF_16_BITS", "wire_bits", "wire_of"]
 

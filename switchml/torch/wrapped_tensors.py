@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from switchml.errors import UnsupportedTensor
+from switchml.client.errors import UnsupportedTensor
 
 __all__ = ["on_plain_tensors"]
 

@@ -53,7 +53,7 @@ def test_directories_belong_to_the_user_and_group_of_the_processes(engine: Engin
 
 NOT_COMPILED = """
 import os, sys
-import switchml.cli, switchml.commands.fabric, switchml.commands.job, switchml.communicator
+import switchml.cli, switchml.commands.fabric, switchml.commands.job, switchml.client.communicator
 import switchml.controller.daemon, switchml.dataplane.softswitch.daemon, switchml.host_agent.daemon
 specifications = [getattr(module, "__spec__", None) for module in sys.modules.values()]
 compiled = {found.origin: found.cached for found in specifications if found is not None and found.cached}

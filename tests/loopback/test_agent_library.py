@@ -137,7 +137,7 @@ def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0
 
 def test_a_failed_check_without_a_verdict_ends_too(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric.held_back.add(pb.RankEvent.KIND_CHECK_FAILED)
-    monkeypatch.setattr("switchml.agent_connection._VERDICT_SECONDS", 0.2)
+    monkeypatch.setattr("switchml.client.agent_connection._VERDICT_SECONDS", 0.2)
     fabric.add_job(1, 2)
 
     def run(comm: switchml.Communicator) -> None:

@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 import switchml.torch
+from switchml.client.wire import CODES
 from switchml.torch.compression import METHODS, Compressor, Exchange, Outcome, Place, by_name
 from switchml.torch.compression.compressor import flagged
 from switchml.torch.compression.sharded import ReduceScatter
-from switchml.wire import CODES
 from tests.torch.compression_references import REFERENCES, reference, units_of
 from tests.torch.conftest import running_fabric
 from tests.torch.torch_harness import Ranks

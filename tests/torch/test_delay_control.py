@@ -16,12 +16,12 @@ import torch
 
 from switchml.benchmarks.linked_systems import PORT, linked_systems, own_run_directory
 from switchml.benchmarks.torch_ranks import torch_group
+from switchml.client.wire import LANE_BITS, Blocks
 from switchml.topologies.shaped_links import Shape
 from switchml.torch import statistics
 from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.control import Clock, Control, RoundTrips
-from switchml.wire import LANE_BITS, Blocks
 from tests.support.fabric_harness import why_no_namespaces
 from tests.torch.conftest import running_fabric
 from tests.torch.torch_harness import Ranks, RendezvousServer

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from switchml.client.wire import CODES, Codes
 from switchml.launch.settings import EMBEDDED_VALUES
 from switchml.torch.paths import EMBEDDED
-from switchml.wire import CODES, Codes
 from tests.support.fabric_harness import Ctl
 from tests.torch.conftest import running_fabric
 from tests.torch.test_failures import EXACT, pid_of

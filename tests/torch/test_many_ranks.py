@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from switchml.communicator import Communicator
+from switchml.client.communicator import Communicator
+from switchml.client.wire import Wire, wire_for
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import encode
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
-from switchml.wire import Wire, wire_for
 
 RANKS = (2, 64, 65, 128, 129, 255, 256, 257, 1024, 4096)
 DEADLINE = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from switchml.schedules import Policy, Segment
+from switchml.client.schedules import Policy, Segment
 from switchml.torch.scheduling import ScheduledOptimizer, Tuner
 from switchml.torch.scheduling.tune import LATENCY, Knob, Search
 from tests.torch.test_scheduling import BUCKET, make_model

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from switchml.in_flight import MemoryInFlight
+from switchml.client.in_flight import MemoryInFlight
 
 
 def memory(ended: set[str]) -> MemoryInFlight[str]:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from switchml.errors import ConnectError
+from switchml.client.errors import ConnectError
+from switchml.client.master_port import adopt_master_port
 from switchml.launch.master_port import held_master_port
-from switchml.master_port import adopt_master_port
 
 NOBODY = 65534
 

@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 import switchml
-from switchml import _native, membership
-from switchml.agent_connection import AgentConnection, Attachment
-from switchml.calls import Call
-from switchml.membership import Membership
+from switchml import _native
+from switchml.client import membership
+from switchml.client.agent_connection import AgentConnection, Attachment
+from switchml.client.calls import Call
+from switchml.client.membership import Membership
 
 DEADLINE = 30.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import switchml
-from switchml import metrics as process_metrics
+from switchml.client import metrics as process_metrics
 from switchml.common.metrics_address import MetricsPlace, parse_address, read_token
 from switchml.common.metrics_server import Families, MetricsServer, on_loop
 from switchml.common.tls import Certificates

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("native", "dataplane/softswitch/native", "host_agent/native", "switchml/native", "switchml/benchmarks/native")
+PROGRAMS = (
+    "native",
+    "dataplane/softswitch/native",
+    "host_agent/native",
+    "switchml/native",
+    "switchml/benchmarks/native",
+)
 # The code between Python and SwitchML's libraries; every extension module may use it.
 BINDINGS = "native/bindings"
 

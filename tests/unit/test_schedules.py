@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from studies.bytescheduler.simulation import Layer, step_time
-from switchml.schedules import (
+from switchml.client.schedules import (
     POLICIES,
     Graph,
     Operation,

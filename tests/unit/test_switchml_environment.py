@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchml.environment import Target, find_target, launch_label, rendezvous_key
-from switchml.errors import ConnectError
+from switchml.client.environment import Target, find_target, launch_label, rendezvous_key
+from switchml.client.errors import ConnectError
+from switchml.client.run_directory import configured_run_directory
 from switchml.launch import settings as config
-from switchml.run_directory import configured_run_directory
 
 FULL = {
     "SWITCHML_AGENT": "/run/a.sock",

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import switchml
-from switchml.agent_connection import Failure
-from switchml.calls import Call
-from switchml.errors import with_remark
-from switchml.failures import error_of
-from switchml.wire import Blocks, Integers
+from switchml.client.agent_connection import Failure
+from switchml.client.calls import Call
+from switchml.client.errors import with_remark
+from switchml.client.failures import error_of
+from switchml.client.wire import Blocks, Integers
 
 ROOT = Path(__file__).parents[2]
 

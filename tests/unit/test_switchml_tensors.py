@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchml.errors import UnsupportedTensor
-from switchml.tensors import buffer_of
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.tensors import buffer_of
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 4), (2, 0, 3)])

@@ -10,12 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from switchml import environment
+from switchml.client import environment
+from switchml.client.errors import ConnectError
 from switchml.commands.root import cli
 from switchml.common.variables import VARIABLES, unknown_variables
 from switchml.controller.daemon import main as controller
 from switchml.dataplane.softswitch.daemon import main as switch
-from switchml.errors import ConnectError
 from switchml.host_agent.daemon import main as agent
 from switchml.launch.settings import KEYS
 

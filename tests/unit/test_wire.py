@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from switchml import _native
-from switchml.calls import Call, checked_skipping
-from switchml.tensors import buffer_of
-from switchml.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire, refuse_old_keywords, wire_for
+from switchml.client.calls import Call, checked_skipping
+from switchml.client.tensors import buffer_of
+from switchml.client.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire, refuse_old_keywords, wire_for
 
 
 @pytest.mark.parametrize(

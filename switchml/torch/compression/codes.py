@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from switchml.arguments import real_number, whole_number
+from switchml.client.arguments import real_number, whole_number
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds
 from switchml.torch.compression.payloads import as_bytes, gathered, mean_of, pack, unpack
 from switchml.torch.compression.requests import Gather

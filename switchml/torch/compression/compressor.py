@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from switchml.arguments import real_number
+from switchml.client.arguments import real_number
 from switchml.torch.compression.requests import Request, join, lane_bits, split
 from switchml.torch.process_group import SwitchMLProcessGroup
 

@@ -16,11 +16,11 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
+from switchml.client.wire import LANE_BITS, Blocks
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds, positive
 from switchml.torch.compression.requests import Average
 from switchml.torch.process_group import SwitchMLProcessGroup
-from switchml.wire import LANE_BITS, Blocks
 
 __all__ = ["DelayControl"]
 

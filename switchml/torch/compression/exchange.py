@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from switchml.arguments import positive_seconds
+from switchml.client.arguments import positive_seconds
 from switchml.torch.compression.compressor import Compressor, next_of
 from switchml.torch.compression.requests import Pending, Request
 from switchml.torch.process_group import SwitchMLProcessGroup

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, flagged, positive, together
 from switchml.torch.compression.exchange import Exchange
 from switchml.torch.compression.memory import Memory, NoMemory

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from switchml.arguments import real_number
+from switchml.client.arguments import real_number
 from switchml.torch.compression.compressor import MemoryName, positive
 
 __all__ = ["ErrorFeedback", "Memory", "MomentumCorrection", "MovingAverage", "NoMemory", "memory_of"]

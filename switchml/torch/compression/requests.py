@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from switchml.wire import LANE_BITS, Blocks, Integers, Wire
+from switchml.client.wire import LANE_BITS, Blocks, Integers, Wire
 
 __all__ = [
     "Average",

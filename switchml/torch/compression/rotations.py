@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds
 from switchml.torch.compression.requests import Largest, Sum
 

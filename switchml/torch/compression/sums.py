@@ -11,7 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
+from switchml.client.wire import CODES, MOST_RANKS_OF_DYNAMIC8, Blocks, CodeName, Codes, Rounding, Wire
 from switchml.torch.compression.compressor import (
     Compressor,
     MemoryName,
@@ -24,7 +25,6 @@ from switchml.torch.compression.compressor import (
 )
 from switchml.torch.compression.requests import Average, FromLeader, Largest, Sparse, Sum
 from switchml.torch.compression.selection import largest_places, magnitudes_of
-from switchml.wire import CODES, MOST_RANKS_OF_DYNAMIC8, Blocks, CodeName, Codes, Rounding, Wire
 
 __all__ = [
     "BlockTopK",

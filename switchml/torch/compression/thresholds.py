@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 import torch
 from torch import Tensor
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
 from switchml.torch.compression.gathers import ThresholdV, of_selected
 from switchml.torch.compression.requests import Average, FromLeader, Gather, Request

@@ -3,7 +3,7 @@
 optimizer = scheduling.ScheduledOptimizer(torch.optim.AdamW(model.parameters()), model, policy="bytescheduler")
 """
 
-from switchml.schedules import POLICIES, Policy
+from switchml.client.schedules import POLICIES, Policy
 from switchml.torch.scheduling.scheduled import ScheduledOptimizer
 from switchml.torch.scheduling.tune import Tuner
 

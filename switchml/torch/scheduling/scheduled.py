@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-from switchml.arguments import positive_seconds, whole_number
-from switchml.schedules import MOST_CLASSES, Policy, Segment, plan, policy_of
+from switchml.client.arguments import positive_seconds, whole_number
+from switchml.client.schedules import MOST_CLASSES, Policy, Segment, plan, policy_of
 from switchml.torch.process_group import SwitchMLProcessGroup
 from switchml.torch.scheduling.buckets import GRAIN, Travelling, make_buckets
 from switchml.torch.scheduling.checks import check_model, check_optimizer, check_same
@@ -50,7 +50,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     Args:
         optimizer: the optimizer of parameters of `model`. It must treat each parameter by itself.
         model: the model, without a wrapper.
-        policy: the order of transfers: a name of `switchml.schedules.POLICIES`, or a `Policy`.
+        policy: the order of transfers: a name of `switchml.client.schedules.POLICIES`, or a `Policy`.
         group: the ranks; None for all.
         bucket_bytes: parameters of neighbouring modules are sent together until they have this many bytes.
         timeout: seconds that a wait for gradients may take.

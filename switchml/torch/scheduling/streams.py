@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from switchml.schedules import MOST_CLASSES, Segment
+from switchml.client.schedules import MOST_CLASSES, Segment
 from switchml.torch.process_group import SwitchMLProcessGroup
 
 __all__ = ["Round", "Streams"]

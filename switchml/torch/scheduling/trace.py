@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from switchml.schedules import Graph, Operation, Order, tac_order, tic_order
+from switchml.client.schedules import Graph, Operation, Order, tac_order, tic_order
 
 __all__ = ["Trace"]
 

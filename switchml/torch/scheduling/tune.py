@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, Final
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 
 __all__ = ["LATENCY", "Knob", "Search", "Tuner"]
 

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 import switchml
-from switchml import communicator, tensors
+from switchml.client import communicator, tensors
 
 SEED = 23
 # In this order; stochastic rounding hashes the number of a call.

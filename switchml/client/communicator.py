@@ -10,14 +10,14 @@ from typing import Any, Final, Literal, overload
 import numpy as np
 
 from switchml import _native
-from switchml.arguments import positive_seconds, whole_number
-from switchml.calls import Call, Operation, SkipZeros, checked_skipping, checked_sum
-from switchml.errors import SwitchMLError, WorldChanged
-from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
-from switchml.membership import Membership
-from switchml.tensors import Buffer, Tensor, buffer_of
-from switchml.wire import CODES, FORMATS, CodeName, Codes, Floats, Wire, refuse_old_keywords
-from switchml.work import Work
+from switchml.client.arguments import positive_seconds, whole_number
+from switchml.client.calls import Call, Operation, SkipZeros, checked_skipping, checked_sum
+from switchml.client.errors import SwitchMLError, WorldChanged
+from switchml.client.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
+from switchml.client.membership import Membership
+from switchml.client.tensors import Buffer, Tensor, buffer_of
+from switchml.client.wire import CODES, FORMATS, CodeName, Codes, Floats, Wire, refuse_old_keywords
+from switchml.client.work import Work
 
 __all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from switchml.epoch_calls import EpochCalls, Submitted
-from switchml.membership import Membership
+from switchml.client.epoch_calls import EpochCalls, Submitted
+from switchml.client.membership import Membership
 
 __all__ = ["SentBlocks", "Work"]
 

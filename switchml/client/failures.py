@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from switchml.agent_connection import Attachment, Failure
-from switchml.calls import Call
-from switchml.common.job_numbers import rank_numbers
-from switchml.errors import (
+from switchml.client.agent_connection import Attachment, Failure
+from switchml.client.calls import Call
+from switchml.client.errors import (
     AgentLost,
     CollectiveMismatch,
     EpochSpent,
@@ -16,6 +15,7 @@ from switchml.errors import (
     WorkerLost,
     WorldChanged,
 )
+from switchml.common.job_numbers import rank_numbers
 
 __all__ = ["error_of", "world_changed"]
 

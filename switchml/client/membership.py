@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from switchml import _native, lifetime
-from switchml.agent_connection import AgentConnection, Attachment, Failure
-from switchml.calls import Call
-from switchml.common.job_numbers import rank_numbers
-from switchml.epoch_calls import EpochCalls, Submitted
-from switchml.errors import (
+from switchml import _native
+from switchml.client import lifetime
+from switchml.client.agent_connection import AgentConnection, Attachment, Failure
+from switchml.client.calls import Call
+from switchml.client.epoch_calls import EpochCalls, Submitted
+from switchml.client.errors import (
     CollectiveTimeout,
     CommunicatorClosed,
     IntegrityError,
@@ -27,7 +27,8 @@ from switchml.errors import (
     WorldChanged,
     with_remark,
 )
-from switchml.failures import error_of, world_changed
+from switchml.client.failures import error_of, world_changed
+from switchml.common.job_numbers import rank_numbers
 
 __all__ = ["Membership"]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from switchml.client.errors import ConnectError
 from switchml.common.peer_credentials import peer_credentials
-from switchml.errors import ConnectError
 
 __all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
 

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any, Final
 
-from switchml.errors import ConnectError
+from switchml.client.errors import ConnectError
 
 __all__ = ["adopt_master_port"]
 

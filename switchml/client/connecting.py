@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from switchml import _native, metrics
-from switchml.agent_connection import attach
-from switchml.arguments import checked_priority, positive_seconds
+from switchml import _native
+from switchml.client import metrics
+from switchml.client.agent_connection import attach
+from switchml.client.arguments import checked_priority, positive_seconds
+from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
+from switchml.client.environment import find_target
+from switchml.client.membership import Membership
 from switchml.common.version import VERSION
-from switchml.communicator import DEFAULT_TIMEOUT, Communicator
-from switchml.environment import find_target
-from switchml.membership import Membership
 
 __all__ = ["connect"]
 
@@ -42,7 +43,7 @@ def connect(
         agent: path of the agent's socket; default: SWITCHML_AGENT, or else an agent of the fabric in SWITCHML_RUN_DIR,
             or of the fabric that `switchml-ctl up` has started.
         job: id or name of the job; default: SWITCHML_JOB. With `create` it is a key of 1 to 200 printable characters;
-            default: a key made from the launcher's variables (`switchml.environment.rendezvous_key`).
+            default: a key made from the launcher's variables (`switchml.client.environment.rendezvous_key`).
         rank: the rank that this process was started with; default: SWITCHML_RANK, or else RANK. `Communicator.rank`
             differs from it if the job has continued without lost ranks since then (`on_failure` is "shrink").
         world_size: number of ranks; without `create` it is only compared with the job's. Default:

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 
 __all__ = ["MOST_CLASSES", "POLICIES", "Graph", "Operation", "Order", "Policy", "Segment", "plan", "policy_of"]
 __all__ += ["tac_order", "tic_costs", "tic_order"]

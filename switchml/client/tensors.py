@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchml import _native
-from switchml.errors import UnsupportedTensor
+from switchml.client.errors import UnsupportedTensor
 
 __all__ = ["Buffer", "Tensor", "TorchTensor", "buffer_of", "torch_address"]
 

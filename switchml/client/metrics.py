@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from switchml.client.errors import ConnectError, SwitchMLError
 from switchml.common.counter_table import PROCESS, THREAD
-from switchml.errors import ConnectError, SwitchMLError
 
 if TYPE_CHECKING:
-    from switchml.membership import Membership
+    from switchml.client.membership import Membership
 
 __all__ = ["MetricsServer", "serve_from_environment", "serve_metrics", "track"]
 

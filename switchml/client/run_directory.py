@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from switchml.client.errors import ConnectError
 from switchml.common.errors import ConfigurationError, RunDirectoryError
 from switchml.common.run_directory import default_run_directory, expanded, read_config_file, require_private
-from switchml.errors import ConnectError
 
 __all__ = ["agent_sockets", "configured_run_directory"]
 

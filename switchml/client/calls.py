@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from switchml import _native
-from switchml.errors import UnsupportedTensor
-from switchml.tensors import Buffer
-from switchml.wire import PLAIN, Codes, Floats, Integers, NativeWire, Wire, wire_for
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.tensors import Buffer
+from switchml.client.wire import PLAIN, Codes, Floats, Integers, NativeWire, Wire, wire_for
 
 __all__ = ["REDUCTIONS", "Call", "Operation", "SkipZeros", "checked_skipping", "checked_sum"]
 

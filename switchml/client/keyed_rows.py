@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchml.errors import UnsupportedTensor
-from switchml.tensors import Buffer, Tensor, TorchTensor, buffer_of
+from switchml.client.errors import UnsupportedTensor
+from switchml.client.tensors import Buffer, Tensor, TorchTensor, buffer_of
 
 __all__ = ["Keys", "checked_keys", "checked_rows", "like", "merged", "placed"]
 

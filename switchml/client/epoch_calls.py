@@ -7,10 +7,10 @@ import time
 from collections import deque
 
 from switchml import _native
-from switchml.agent_connection import Attachment
-from switchml.calls import Call
-from switchml.errors import RankClosed, SwitchMLError
-from switchml.in_flight import MemoryInFlight
+from switchml.client.agent_connection import Attachment
+from switchml.client.calls import Call
+from switchml.client.errors import RankClosed, SwitchMLError
+from switchml.client.in_flight import MemoryInFlight
 
 __all__ = ["EpochCalls", "Submitted"]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from switchml import _native
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
 
 __all__ = [
     "CODES",

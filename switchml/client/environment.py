@@ -15,11 +15,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NoReturn
 
-from switchml.arguments import whole_number
+from switchml.client.arguments import whole_number
+from switchml.client.errors import ConnectError
+from switchml.client.run_directory import agent_sockets, configured_run_directory
 from switchml.common.names import names_in_list
 from switchml.common.variables import unknown_variables
-from switchml.errors import ConnectError
-from switchml.run_directory import agent_sockets, configured_run_directory
 
 __all__ = ["Target", "find_target", "job_of_launch", "launch_label", "rendezvous_key", "require_one_launcher"]
 
