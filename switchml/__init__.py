@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.common.version import VERSION
 
 if TYPE_CHECKING:
-    from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
+    from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator, Statistics
     from switchml.client.connecting import connect
     from switchml.client.errors import (
         AgentLost,
@@ -45,6 +45,7 @@ __version__ = VERSION
 __all__ = [
     "connect",
     "Communicator",
+    "Statistics",
     "Work",
     "Wire",
     "Blocks",
@@ -77,6 +78,7 @@ _ERRORS: Final = "switchml.client.errors"  # the module of every exported name t
 _MODULES: Final = {
     "connect": "switchml.client.connecting",
     "Communicator": "switchml.client.communicator",
+    "Statistics": "switchml.client.communicator",
     "Work": "switchml.client.work",
     "DEFAULT_TIMEOUT": "switchml.client.communicator",
     **dict.fromkeys(("Wire", "Blocks", "Integers", "Codes", "Floats", "parse_wire"), "switchml.client.wire"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, overload
 
@@ -19,9 +20,30 @@ from switchml.client.tensors import Buffer, Tensor, buffer_of
 from switchml.client.wire import CODES, FORMATS, CodeName, Codes, Floats, Wire, refuse_old_keywords
 from switchml.client.work import Work
 
-__all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work"]
+__all__ = ["DEFAULT_TIMEOUT", "Communicator", "Statistics", "Work"]
 
 DEFAULT_TIMEOUT: Final = 300.0  # seconds that a collective may take
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The progress of a rank in the current epoch, and the round trips of its packets.
+
+    A round trip is the time from the sending of a packet to its result. The agent measures those of packets that were
+    sent once and were the last of all ranks' in their slot; other packets wait for another rank. So bytes / seconds of
+    many round trips is the rate of the path while it was in use.
+
+    Attributes:
+        position: the number of chunks whose results the rank has; it grows as long as calls progress.
+        round_trip_seconds: total time of the measured round trips; 0 if the rank `shares_memory` with the switch, or if
+            other ranks were always the last.
+        round_trip_bytes: total bytes of the packets whose results came in that time.
+
+    """
+
+    position: int
+    round_trip_seconds: float
+    round_trip_bytes: int
 
 
 class Communicator:
@@ -146,23 +168,11 @@ class Communicator:
         """True if the switch is on this host and reads this rank's values where they are, without packets."""
         return self._membership.native.shares_memory
 
-    @property
-    def position(self) -> int:
-        """The number of chunks in this epoch whose results this rank has; it grows as long as calls progress."""
-        return self._membership.native.position
-
-    @property
-    def round_trips(self) -> tuple[float, int]:
-        """Total seconds of the measured round trips of this epoch, and total bytes received during them.
-
-        A round trip is the time from the sending of a packet to its result. The agent measures those of packets that
-        were sent once and were the last of all ranks' in their slot; other packets wait for another rank. The bytes
-        are those of packets whose results came in that time, so bytes / seconds of many round trips is the rate of the
-        path while it was in use. The agent writes both numbers into memory that this process reads, so they cost no
-        call. They are 0 if this rank `shares_memory`, or if other ranks were always the last.
-        """
-        nanoseconds, nbytes = self._membership.native.round_trips
-        return nanoseconds * 1e-9, nbytes
+    def statistics(self) -> Statistics:
+        """Return what the network has done for this rank in this epoch, at the cost of a few reads of memory."""
+        native = self._membership.native
+        nanoseconds, nbytes = native.round_trips
+        return Statistics(native.position, nanoseconds * 1e-9, nbytes)
 
     @property
     def calls(self) -> int:

@@ -138,14 +138,14 @@ class InNetworkWithFallback(InNetwork):
             SwitchLost: the switch sends none.
 
         """
-        stall, position, looks = Stall(self._group.store, self._group.size), self.comm.position, 0
+        stall, position, looks = Stall(self._group.store, self._group.size), self.comm.statistics().position, 0
         deadline = collective.deadline
         try:
             for handle in collective.handles:
                 while not handle.ends_within(min(_RESULT_SECONDS, deadline.seconds_left)) and not deadline.passed:
                     looks += 1
-                    if self.comm.position != position:
-                        position, looks = self.comm.position, 1
+                    if (now := self.comm.statistics().position) != position:
+                        position, looks = now, 1
                         stall.moved()
                     if looks >= _STALL_LOOKS and stall.all_stand_still():
                         seconds = looks * _RESULT_SECONDS

@@ -163,9 +163,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def round_trips(self) -> tuple[float, int]:
-        """`Communicator.round_trips` of its job; 0 and 0 if it has none."""
+        """The seconds and bytes of `Communicator.statistics` of its job; 0 and 0 if it has none."""
         comm = self._queue.route.comm if self._queue is not None else None
-        return comm.round_trips if comm is not None else (0.0, 0)
+        if comm is None:
+            return 0.0, 0
+        statistics = comm.statistics()
+        return statistics.round_trip_seconds, statistics.round_trip_bytes
 
     def join(self) -> None:
         """Join the network now, if this group has not done so. All ranks must call this.

@@ -433,10 +433,10 @@ def test_position_counts_chunks(fabric: Fabric) -> None:
     fabric.add_job(1, 2, slots=16)
 
     def run(comm: switchml.Communicator) -> None:
-        assert (comm.slots, comm.values_per_packet, comm.position) == (16, VALUES, 0)
+        assert (comm.slots, comm.values_per_packet, comm.statistics().position) == (16, VALUES, 0)
         comm.all_reduce(np.ones(3 * VALUES + 1, np.int32))
         comm.barrier()
-        assert comm.position == 5
+        assert comm.statistics().position == 5
 
     fabric.run_ranks(2, run)
 

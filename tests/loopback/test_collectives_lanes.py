@@ -66,7 +66,7 @@ def test_narrow_lanes_take_fewer_packets(tmp_path: Path, bits: int) -> None:
 
             def run(comm: switchml.Communicator, wire_bits: int = wire_bits) -> int:
                 comm.all_reduce(np.ones(VALUES * 40, np.float32), wire=switchml.Blocks(wire_bits))
-                return comm.position
+                return comm.statistics().position
 
             chunks[wire_bits] = fabric.run_ranks(2, run)[0]
     assert chunks[32] == 40
@@ -198,7 +198,7 @@ def test_what_is_no_wire_is_refused_before_anything_is_sent(fabric: Fabric) -> N
             ValueError, match=r"is for float32, float16, bfloat16, not for int32. The array is unchanged"
         ):
             comm.all_reduce(array.astype(np.int32), wire=switchml.Blocks(8))
-        assert comm.position == 0
+        assert comm.statistics().position == 0
         assert array.tolist() == [1.0] * 10
         comm.all_reduce(array, wire=switchml.Blocks(16))
         assert array == pytest.approx(2, rel=1e-3)
@@ -231,7 +231,7 @@ def test_values_beyond_the_bound_are_not_sent(fabric: Fabric) -> None:
         array[999] = -6
         with pytest.raises(ValueError, match=r"beyond the bound 5\. It is unchanged"):
             comm.all_reduce(array, wire=switchml.Integers(8, 5))
-        assert comm.position == 0
+        assert comm.statistics().position == 0
         assert array[999] == -6
         comm.all_reduce(array, wire=switchml.Integers(8, 6))
         return sorted({int(value) for value in array})

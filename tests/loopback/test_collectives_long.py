@@ -158,5 +158,5 @@ def test_lanes_and_bounds_are_refused(fabric: Fabric, wire: switchml.Wire) -> No
         array = np.ones(10, np.int64)
         with pytest.raises(ValueError, match="int64 takes as many words as the values of its packet need"):
             comm.all_reduce(array, wire=wire)
-        assert comm.position == 0
+        assert comm.statistics().position == 0
         assert array.tolist() == [1] * 10

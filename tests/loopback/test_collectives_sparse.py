@@ -105,7 +105,7 @@ def test_only_blocks_with_values_are_sent(fabric: Fabric) -> None:
         array = sparse_floats(comm.rank, blocks_of(comm.rank, 3, 0.1, "none"))
         work = comm.all_reduce(array, skip_zeros=True, async_op=True)
         work.wait()
-        return work.wire_bytes, comm.position
+        return work.wire_bytes, comm.statistics().position
 
     fabric.add_job(1, 3, slots=SLOTS)
     assert fabric.run_ranks(3, run) == [(100 * VALUES * 4, SLOTS)] * 3

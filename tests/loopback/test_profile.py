@@ -48,7 +48,7 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
     sizes = [1000, 0, 100_000]
     both_done = threading.Barrier(2)
 
-    def work(comm: switchml.Communicator) -> tuple[float, RankProfile, tuple[float, int]]:
+    def work(comm: switchml.Communicator) -> tuple[float, RankProfile, switchml.Statistics]:
         began = time.monotonic()
         for size in sizes:
             comm.all_reduce(np.ones(size, np.float32))
@@ -62,14 +62,14 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
         found = engine_profile(fabric, comm.rank)
         lasted = time.monotonic() - began  # the thread still counts a little after the end of the last call
         both_done.wait(30)
-        return lasted, found, comm.round_trips
+        return lasted, found, comm.statistics()
 
     ranks = fabric.run_ranks(2, work)
     # A rank measures a round trip if its packet was the last one that the result waited for.
     assert (sum(sum(found["round_trips_by_duration"]) for _, found, _ in ranks) > 0) == (transport == "udp")
-    for lasted, found, (seconds, nbytes) in ranks:
-        assert seconds == pytest.approx(1e-9 * found["round_trip_time_ns"])
-        assert (nbytes > 0) == (seconds > 0)
+    for lasted, found, statistics in ranks:
+        assert statistics.round_trip_seconds == pytest.approx(1e-9 * found["round_trip_time_ns"])
+        assert (statistics.round_trip_bytes > 0) == (statistics.round_trip_seconds > 0)
         assert found["calls"] == 9
         assert found["bytes"] == 4 * (sum(sizes) + 50) + 2 * 30 + 7 + 4 * 60 + 10
         busy = found["quantize_ns"] + found["wait_ns"] + found["dequantize_ns"]

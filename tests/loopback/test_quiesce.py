@@ -49,7 +49,7 @@ def leave_epoch(fabric: Fabric, job: int, after_chunks: int, block: int = 0) -> 
         for array in arrays[comm.rank]:
             comm.all_reduce(array, async_op=True, skip_zeros=block > 0)
     end = time.monotonic() + SECONDS
-    while comms[0].position < after_chunks:
+    while comms[0].statistics().position < after_chunks:
         assert time.monotonic() < end
 
     engines = [engine_of(fabric, job, rank) for rank in range(RANKS)]

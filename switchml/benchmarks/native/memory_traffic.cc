@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "switchml/benchmarks/native/aligned_memory.h"
 #include "native/kernels/accumulate.h"
+#include "switchml/benchmarks/native/aligned_memory.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -345,10 +345,10 @@ class Urgent(Series):
             self._urgent.barrier()
             return self._seconds()
         # The other call has found its window, and keeps its links busy, when its pool has been used a few times.
-        first = self._other.position + _POOLS_BEFORE * self._other.slots
+        first = self._other.statistics().position + _POOLS_BEFORE * self._other.slots
         work = self._other.all_reduce(self.behind, async_op=True)
         deadline = time.monotonic() + _BEHIND_SECONDS
-        while self._other.position < first and not work.is_completed():
+        while self._other.statistics().position < first and not work.is_completed():
             if time.monotonic() > deadline:
                 raise ValueError(f"the call behind the urgent one did not progress within {_BEHIND_SECONDS:g} s")
             work.ends_within(_STEP_SECONDS)

@@ -220,7 +220,7 @@ class Clock:
 
 
 class RoundTrips:
-    """The growth of the sums of `Communicator.round_trips`.
+    """The growth of the seconds and bytes of the round trips in `Communicator.statistics`.
 
     Args:
         read: returns these sums.

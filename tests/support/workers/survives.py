@@ -26,10 +26,11 @@ def say(words: dict[str, object]) -> None:
 
 
 def kill_in_the_middle(comm: switchml.Communicator, size: int, delay: float) -> None:
-    end, middle = time.monotonic() + delay, comm.position + size / comm.values_per_packet / 2
-    while comm.position < middle and time.monotonic() < end:
+    end, middle = time.monotonic() + delay, comm.statistics().position + size / comm.values_per_packet / 2
+    while comm.statistics().position < middle and time.monotonic() < end:
         time.sleep(0.0002)
-    say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock that all processes share
+    in_the_middle = comm.statistics().position >= middle
+    say({"killed": time.monotonic(), "in_the_middle": in_the_middle})  # on a clock that all processes share
     os.kill(os.getpid(), signal.SIGKILL)
 
 
