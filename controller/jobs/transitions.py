@@ -40,6 +40,9 @@ class Transitions:
     def recover(self, live: LiveJob) -> None:
         """Wait for the agents of a job that was live when the controller ended."""
         live.written = {switch.name: tables for switch, tables in live.tables()}
+        lost = live.ranks_in(RankState.LOST)
+        if lost:  # the change to an epoch without them had not begun
+            live.reasons.append(f"{ranks_were_lost(lost)} before the controller was restarted")
         self._begin(Return(live, self.ranks_lost), f"recovery of job {live.job.name}")
 
     def renew(self, live: LiveJob, why: str) -> None:

@@ -15,6 +15,7 @@ from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.drivers.p4tables import NONCE
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import RankState
 from tests.support.controller_harness import (
     DEADLINE,
     ControllerProcess,
@@ -112,6 +113,23 @@ def test_agents_that_do_not_come_back(controller: ControllerProcess, limit: Call
     *_, last = client.watch_job(job.id)
     assert "agent a2 did not come back within 10 s" in last.failure
     assert not client.show_switch().groups
+    agent.disconnect()
+
+
+def test_a_rank_that_was_lost_before_the_restart(controller: ControllerProcess, tmp_path: Path) -> None:
+    """Test the store of a controller that ended between the loss and the change: it waited for a switch, say."""
+    client = controller.start()
+    with ScriptedAgent(client.address, "a1") as agent, ScriptedAgent(client.address, "a2") as other:
+        job = client.start_job(pb.StartJobRequest(workers=2, on_failure=pb.ON_FAILURE_SHRINK))
+        agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+        other.event(job, 1, pb.RankEvent.KIND_ATTACHED)
+        wait_until(lambda: client.get_job(job.id).state == pb.JOB_STATE_RUNNING, "all ranks are attached")
+        controller.kill()
+    with sqlite3.connect(tmp_path / "store.sqlite") as database:
+        database.execute("UPDATE ranks SET state = ? WHERE rank = 1", (RankState.LOST,))
+    client = controller.start()
+    agent = come_back(client, job)
+    agent.wait_for("quiesce")
     agent.disconnect()
 
 
