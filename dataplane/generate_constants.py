@@ -21,8 +21,8 @@ _NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constan
 
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
-# The switch adds checks and compares chunks without computing either.
-_NOT_IN_P4 = {"next"}
+# The switch adds checks and compares chunks without computing either; a flag within a field is a slice in P4.
+_NOT_IN_P4 = {"next", "owner.except"}
 # The width in bits that P4 gives each constant; default 32.
 _P4_WIDTHS = {
     "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},
@@ -60,6 +60,8 @@ def _p4(constants: dict[str, dict[str, int]]) -> str:
             continue
         widths = _P4_WIDTHS.get(table, {})
         for name, value in members.items():
+            if f"{table}.{name}" in _NOT_IN_P4:
+                continue
             width = widths.get(name, widths.get("*", 32))
             lines.append(f"const bit<{width}> {table.upper()}_{name.upper()} = {_number(value)};")
         lines.append("")

@@ -10,6 +10,7 @@ from typing import Final
 from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import (
     OWNER_EVERYONE,
+    OWNER_EXCEPT,
     OWNER_FIRST,
     PROTOCOL_HEADER_BYTES,
     PROTOCOL_VERSION,
@@ -109,7 +110,9 @@ class Packet:
         )
 
     def copy_for(self, ranks: Collection[int]) -> Packet:
-        """Return the copy of a RESULT that goes to these ranks, from a switch that sends values only to their owner."""
-        if not self.values or self.owner == OWNER_EVERYONE or self.owner - OWNER_FIRST in ranks:
+        """Return the copy of a RESULT that goes to these ranks, from a switch that sends values to their readers."""
+        named = (self.owner & ~OWNER_EXCEPT) - OWNER_FIRST
+        one_reads = any((rank == named) != bool(self.owner & OWNER_EXCEPT) for rank in ranks)
+        if not self.values or self.owner == OWNER_EVERYONE or one_reads:
             return self
         return replace(self, values=(), count=0, flags=self.flags | Flag.WITHOUT_VALUES)

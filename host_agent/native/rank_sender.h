@@ -45,11 +45,11 @@ class RankSender {
   bool take_submissions();
   // Returns whether take_submissions() would find some.
   bool submissions_wait() const { return channel_->has_slots_for(part_); }
-  // Returns whether the rank waits for this result. One without the values that only this rank reads is not taken:
-  // another rank has named another owner. A retransmission asks for the values.
+  // Returns whether the rank waits for this result. One without the values that this rank reads is not taken: another
+  // rank has named another owner. A retransmission asks for the values.
   bool awaits(const TakenResult& result) const {
     const bool has_values = (result.header.flags & wire::flag::without_values) == 0;
-    return slots_.awaits(result.slot, result.header.phase) && (has_values || !owns_values(result.slot));
+    return slots_.awaits(result.slot, result.header.phase) && (has_values || !reads_values(result.slot));
   }
   // Takes an awaited result, whose values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
@@ -104,8 +104,11 @@ class RankSender {
   };
   static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
 
-  // Returns whether only this rank reads the values of a slot's RESULT.
-  bool owns_values(uint32_t slot) const { return slots_.ticket(slot).owner == wire::owner::first + assignment_.rank; }
+  // Returns whether the values of a slot's RESULT are for some ranks only, and this one is among them.
+  bool reads_values(uint32_t slot) const {
+    const uint8_t owner = slots_.ticket(slot).owner;
+    return owner != wire::owner::everyone && (wire::readers_of(owner) >> assignment_.rank & 1U) != 0;
+  }
   bool has_values(uint32_t slot) const { return (slots_.ticket(slot).flags & wire::flag::without_values) == 0; }
   // Bytes of the packet that is sent from a slot.
   size_t bytes_of(uint32_t slot) const {

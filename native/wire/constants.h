@@ -55,6 +55,7 @@ constexpr uint32_t retransmission = 4;
 namespace owner {
 constexpr uint32_t everyone = 0;
 constexpr uint32_t first = 1;
+constexpr uint32_t except = 128;
 }  // namespace owner
 
 namespace exponent {

@@ -112,8 +112,10 @@ constexpr size_t value_bytes(uint32_t format) { return is_coded(format) ? 1 : si
 // Returns the ranks, as a bitmap, that read the values of a RESULT with this owner.
 inline uint64_t readers_of(uint8_t owner) {
   if (owner == owner::everyone) return ~uint64_t{0};
-  const unsigned rank = owner - owner::first;
-  return rank < protocol::max_workers ? uint64_t{1} << rank : 0;
+  const bool all_but_one = (owner & owner::except) != 0;
+  const unsigned rank = (owner & ~unsigned{owner::except}) - owner::first;
+  const uint64_t named = rank < protocol::max_workers ? uint64_t{1} << rank : 0;
+  return all_but_one ? ~named : named;
 }
 
 // Returns the header of the same packet without its values.

@@ -276,7 +276,7 @@ def _contributions(
         slot=max(0, job.slot_base + slot) << 1 | pick("half", phase & 1, 1 - (phase & 1)),
         count=pick("count", count, 0, 1, job.values, job.values + 1, 0xFFFF),
         epoch=pick("epoch", job.epoch, 0, 1, 2, 0xFFFF),
-        owner=pick.any(0, 0, 1, 2, 64, 0xFF) if can.own or from_parent else 0,
+        owner=pick.any(0, 0, 1, 2, 64, 0x7F, 0x80, 0x81, 0x82, 0xC0, 0xFF) if can.own or from_parent else 0,
         flags=Flag(flags),
         phase=phase,
         chunk=pick.any(0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF),

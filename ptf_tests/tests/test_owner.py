@@ -1,4 +1,4 @@
-"""RESULTs with an owner: only the copy that goes to this rank has the values, and all copies complete the phase."""
+"""RESULTs that some ranks read: only the copies that go to these have the values, and all copies complete the phase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ptf.testutils import group
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import contribution_frame, result_frame
 from ptf_tests.job import Job, default_host
-from switchml.dataplane.constants import OWNER_FIRST, DropReason, Flag, Verdict
+from switchml.dataplane.constants import OWNER_EXCEPT, OWNER_FIRST, DropReason, Flag, Verdict
 
 
 class _OwnedResults(SwitchMLTest):
@@ -33,27 +33,42 @@ class ValuesForTheOwner(_OwnedResults):
 
 
 @group("values")
-class ResendByOwner(_OwnedResults):
-    """A resend has the values if the owner asks for it, and none if another rank does."""
+class ValuesForAllButOne(_OwnedResults):
+    """Each rank in turn has no use for the values, and each in turn completes the phase."""
 
     def runTest(self) -> None:
         job = self.job(3)
-        packets = [job.packet(rank, owner=OWNER_FIRST + 1) for rank in range(3)]
-        self.reduce(job, packets)
-        for rank in (0, 1, 2, 1, 0):
-            again = replace(packets[rank], flags=Flag.RETRANSMISSION)
-            self.contribute(job, again, Verdict.RESENT)
-            self.expect_resend(job, job.result(*packets, asked_by=again))
+        for phase, (giver, last) in enumerate((giver, last) for giver in range(3) for last in range(3)):
+            order = [rank for rank in range(3) if rank != last] + [last]
+            packets = [job.packet(rank, phase=phase, owner=OWNER_EXCEPT + OWNER_FIRST + giver) for rank in order]
+            result = self.reduce(job, packets)
+            self.assertEqual([bool(result.copy_for([rank]).values) for rank in range(3)].index(False), giver)
+
+
+@group("values")
+class ResendByOwner(_OwnedResults):
+    """A resend has the values if a rank asks for it that reads them, and none if another rank does."""
+
+    def runTest(self) -> None:
+        job = self.job(3)
+        for phase, owner in enumerate((OWNER_FIRST + 1, OWNER_EXCEPT + OWNER_FIRST + 1)):
+            packets = [job.packet(rank, phase=phase, owner=owner) for rank in range(3)]
+            self.reduce(job, packets)
+            for rank in (0, 1, 2, 1, 0):
+                again = replace(packets[rank], flags=Flag.RETRANSMISSION)
+                self.contribute(job, again, Verdict.RESENT)
+                self.expect_resend(job, job.result(*packets, asked_by=again))
 
 
 @group("values")
 class HighestOwners(_OwnedResults):
-    """The last rank that a bitmap has can be an owner; with a number above it, no copy has values."""
+    """The last rank that a bitmap has can be named; with a number above it, no copy has values, or all have."""
 
     def runTest(self) -> None:
         ranks = self.target.max_workers
         job = self.job(ranks)
-        for phase, owner in enumerate((OWNER_FIRST + ranks - 1, OWNER_FIRST + ranks, 0xFF)):
+        owners = (OWNER_FIRST + ranks - 1, OWNER_FIRST + ranks, 0x7F)
+        for phase, owner in enumerate((*owners, *(OWNER_EXCEPT + owner for owner in owners))):
             self.reduce(job, [job.packet(rank, phase=phase, owner=owner) for rank in range(ranks)])
 
 
@@ -78,14 +93,15 @@ class OwnerOfTheTrigger(_OwnedResults):
 
 
 class RanksAtOneAddress(_OwnedResults):
-    """A copy that goes to several ranks has the values if one of these is the owner, whichever entry addresses it."""
+    """A copy that goes to several ranks has the values if one of these reads them, whichever entry addresses it."""
 
     def runTest(self) -> None:
         job = self.job(3)
         places = ([0], [1, 2], [1, 2])
         self.control.modify(*(job.rank_entry(rank, places[rank]) for rank in (1, 2)))
-        for owner in range(3):
-            packets = [job.packet(rank, phase=owner, owner=OWNER_FIRST + owner) for rank in range(3)]
+        owners = [first + rank for first in (OWNER_FIRST, OWNER_EXCEPT + OWNER_FIRST) for rank in range(3)]
+        for phase, owner in enumerate(owners):
+            packets = [job.packet(rank, phase=phase, owner=owner) for rank in range(3)]
             for packet in packets[:2]:
                 self.contribute(job, packet, Verdict.AGGREGATED)
             self.contribute(job, packets[2], Verdict.COMPLETED)

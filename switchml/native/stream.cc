@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "native/kernels/accumulate.h"
 #include "native/wire/wire.h"
 #include "switchml/native/codecs/mix.h"
 
@@ -136,7 +137,9 @@ void Stream::submit(uint32_t index) {
   const Codec& codec = *slot.call->codec;
   slot.round += 1;
   slot.sent = codec.encode(slot.chunk, channel_.contribution(index));
-  slot.call->wire_bytes += slot.sent.count * wire::value_bytes(static_cast<uint32_t>(slot.sent.format));
+  slot.keeps_words = may_keep_words(slot.sent);
+  const uint16_t count = slot.keeps_words ? 0 : slot.sent.count;
+  slot.call->wire_bytes += count * wire::value_bytes(static_cast<uint32_t>(slot.sent.format));
   if (slot.sent.tells_next && slot.exponent_ahead == wire::exponent::unknown) {
     slot.exponent_ahead = exponent_at(slot.position + geometry_.slots);
   }
@@ -148,11 +151,11 @@ void Stream::submit(uint32_t index) {
   ticket.position = static_cast<uint32_t>(slot.position);
   ticket.chunk = slot.sent.next.value_or(ticket.position);
   ticket.exponent = slot.chunk.told.own;
-  ticket.count = slot.sent.count;
+  ticket.count = count;
   const bool last = slot.position + 1 == slot.call->first_position + codec.positions();
   ticket.owner = owner_of(slot.sent);
-  ticket.flags = (last ? wire::flag::last_chunk : 0) | (slot.sent.count == 0 ? wire::flag::without_values : 0);
-  ticket.check = check_.of(phase_of(slot), {slot.sent.weighed, codec.sums_fit_words()},
+  ticket.flags = (last ? wire::flag::last_chunk : 0) | (count == 0 ? wire::flag::without_values : 0);
+  ticket.check = check_.of(phase_of(slot), {slot.keeps_words ? 0 : slot.sent.weighed, codec.sums_fit_words()},
                            {slot.sent.scale == Contribution::Scale::own, slot.chunk.next.own != wire::next::none});
   channel_.contribution_tickets()[index] = ticket;
   channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
@@ -172,10 +175,11 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   }
   const bool has_values = (result.flags & wire::flag::without_values) == 0;
   Codec& codec = *slot.call->codec;
-  const uint8_t* words = has_values ? channel_.result(index) : nullptr;
+  const uint8_t* const words = words_of(slot, index, has_values);
   // Only the reader of words that are missing here can verify the check.
-  const bool verifiable = has_values || !slot.sent.expects_words;
-  if (verifiable && !check_holds(slot, result, has_values ? codec.decode(slot.chunk, words) : uint64_t{0})) {
+  const bool verifiable = words != nullptr || !slot.sent.expects_words;
+  const uint64_t kept = slot.keeps_words ? slot.sent.weighed : 0;
+  if (verifiable && !check_holds(slot, result, words != nullptr ? codec.decode(slot.chunk, words) - kept : 0)) {
     return fail(slot);
   }
   slot.chunk.told.all = result.exponent;
@@ -194,17 +198,33 @@ bool Stream::may_answer(const Slot& slot, const channel::Ticket& result) const {
   const bool right_chunk =
       slot.sent.next ? result.chunk <= *slot.sent.next : result.chunk == static_cast<uint32_t>(slot.position);
   if ((result.flags & wire::flag::without_values) != 0) {
-    const uint8_t owner = owner_of(slot.sent);
-    const bool may_lack_values = owner != wire::owner::everyone && owner != wire::owner::first + geometry_.rank;
-    return right_chunk && (may_lack_values || !slot.sent.expects_words);
+    return right_chunk && (!reads(owner_of(slot.sent)) || !slot.sent.expects_words);
   }
   const wire::Format format = wire::format_of_sums(static_cast<uint32_t>(slot.sent.format));
   return right_chunk && slot.sent.expects_words && result.format == static_cast<uint16_t>(format);
 }
 
 uint8_t Stream::owner_of(const Contribution& sent) const {
-  const bool owned = sent.reader && geometry_.owned_results != 0;
-  return static_cast<uint8_t>(owned ? wire::owner::first + *sent.reader : wire::owner::everyone);
+  if (geometry_.owned_results == 0) return wire::owner::everyone;
+  if (sent.reader) return static_cast<uint8_t>(wire::owner::first + *sent.reader);
+  if (sent.giver) return static_cast<uint8_t>(wire::owner::except + wire::owner::first + *sent.giver);
+  return wire::owner::everyone;
+}
+
+// In the memory of a switch on this machine, the RESULT would overwrite the words. Only sums of integers have the same
+// bits in any order.
+bool Stream::may_keep_words(const Contribution& made) const {
+  return made.reader == geometry_.rank && made.count > 0 && made.format == wire::Format::int32 &&
+         geometry_.optional_values != 0 && geometry_.results_apart != channel::Geometry::kInPlace &&
+         geometry_.world_size > 1;
+}
+
+const uint8_t* Stream::words_of(const Slot& slot, uint32_t index, bool has_values) const {
+  uint8_t* const own = channel_.contribution(index);
+  if (!has_values) return slot.sent.giver == geometry_.rank ? own : nullptr;
+  if (!slot.keeps_words) return channel_.result(index);
+  kernels::add_big_endian(own, channel_.result(index), geometry_.values);
+  return own;
 }
 
 bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint64_t weighed) const {

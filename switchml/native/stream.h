@@ -49,6 +49,7 @@ class Stream {
     Chunk chunk;
     uint32_t round = 0;  // of the phases of this position, from 1
     Contribution sent;
+    bool keeps_words = false;  // of what was encoded: they did not travel
   };
 
   // Returns whether the call must wait before it gets positions: for the number of an earlier call's, or for results
@@ -74,6 +75,12 @@ class Stream {
   bool may_answer(const Slot& slot, const channel::Ticket& result) const;
   // Returns the header's `owner` of a contribution.
   uint8_t owner_of(const Contribution& sent) const;
+  // Returns whether this rank reads the words of a RESULT with this `owner`.
+  bool reads(uint8_t owner) const { return (wire::readers_of(owner) >> geometry_.rank & 1U) != 0; }
+  // Returns whether the words need not travel: this rank alone reads their sum, and can add them to the RESULT's.
+  bool may_keep_words(const Contribution& made) const;
+  // Returns the words of a RESULT, to which it adds those that did not travel; null if this rank gets none.
+  const uint8_t* words_of(const Slot& slot, uint32_t index, bool has_values) const;
   // Returns whether `result`, whose words have the weighed sum `weighed`, is the sum of the contributions of all ranks
   // to the phase: if values are scaled, the exponent of at least one rank has scaled them.
   bool check_holds(const Slot& slot, const channel::Ticket& result, uint64_t weighed) const;

@@ -62,6 +62,8 @@ struct Contribution {
   // The only rank that reads the words of the RESULT; none if all do. The words may be missing in what others get.
   std::optional<uint32_t> reader;
   wire::Format format = wire::Format::int32;  // of the words; codes are one byte for each word
+  // The only rank that contributes words, which are those of the RESULT; they may be missing in what it gets itself.
+  std::optional<uint32_t> giver = std::nullopt;
 };
 
 // The next step after a RESULT: a phase or the end of the chunk, unless the RESULT contradicts what the rank has sent.
@@ -192,6 +194,10 @@ class Codec {
   // Returns the only rank that reads the sums of a chunk; none if all do.
   std::optional<uint32_t> reader_of(const Chunk& chunk) const {
     return arrays_.division == Division::scatter ? std::optional(layout_.owner_of(chunk.number)) : std::nullopt;
+  }
+  // Returns the only rank that has elements of a chunk; none if all do.
+  std::optional<uint32_t> giver_of(const Chunk& chunk) const {
+    return arrays_.division == Division::gather ? std::optional(layout_.owner_of(chunk.number)) : std::nullopt;
   }
   // Returns the memory for the results of a chunk; null if only another rank wants them.
   template <typename Element>

@@ -40,6 +40,7 @@ Contribution Bytes::encode(const Chunk& chunk, uint8_t* words) const {
   const uint8_t* const bytes = contributes_ ? input_of<uint8_t>(place) : nullptr;
   Contribution made;
   made.expects_words = true;
+  made.giver = giver_of(chunk);
   if (bytes == nullptr && optional_values_) {
     return made;
   }

@@ -41,7 +41,11 @@ TEST(Header, OwnerSaysWhoReadsTheValues) {
   EXPECT_EQ(readers_of(owner::first), 1U);
   EXPECT_EQ(readers_of(owner::first + 63), uint64_t{1} << 63U);
   EXPECT_EQ(readers_of(owner::first + 64), 0U);
-  EXPECT_EQ(readers_of(0xFF), 0U);
+  EXPECT_EQ(readers_of(owner::except - 1), 0U);
+  EXPECT_EQ(readers_of(owner::except + owner::first), ~uint64_t{1});
+  EXPECT_EQ(readers_of(owner::except + owner::first + 63), ~uint64_t{0} >> 1U);
+  EXPECT_EQ(readers_of(owner::except + owner::first + 64), ~uint64_t{0});
+  EXPECT_EQ(readers_of(0xFF), ~uint64_t{0});
 }
 
 TEST(Header, WhatIsStoredIsLoaded) {

@@ -347,11 +347,21 @@ TEST_P(SharedStore, OwnerThatLeavesDuringTheSumLeavesItToTheSlot) {
 
 TEST_P(SharedStore, OwnerThatNoRankIsLeavesTheSumToTheSlot) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
-  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, 0xFF));
+  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::except - 1));
   ASSERT_NE(store_.finish(run()), nullptr);
   EXPECT_EQ(state(), SlotValues::in_memory);
   EXPECT_EQ(ranks_.word(0), 10U);
   EXPECT_EQ(memory_word(store_), 30U);
+}
+
+TEST_P(SharedStore, AllButTheNamedRankGetTheSum) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
+  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::except + wire::owner::first + 1));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(state(), SlotValues::in_results);
+  EXPECT_EQ(ranks_.word(0), 30U);
+  EXPECT_EQ(ranks_.word(1), 10U);
+  EXPECT_EQ(ranks_.word(2), 30U);
 }
 
 TEST_P(SharedStore, PacketsAndBuffersMakeOneSum) {
