@@ -23,6 +23,7 @@ from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.results import Result
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
+from switchml.benchmarks.workers import STEP_LAYERS
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
@@ -31,11 +32,10 @@ from switchml.topologies.shaped_links import Shape, queue_text, rate_text, requi
 __all__ = ["BACKENDS", "WRAPPERS", "Options", "Row", "StepTurn", "run", "summarize"]
 
 BACKENDS: Final = ("switchml", "gloo")
-WRAPPERS: Final = ("ddp", "fsdp")
+WRAPPERS: Final = ("ddp", "fsdp", "fsdp-overlap")
 
 _FIRST_STEPS: Final = 2  # before all turns: ranks share their models, and DDP lays out its buckets after the first
 _WARM_UP: Final = 1  # steps of a turn that are not timed
-_GATHERS: Final = 2  # of the parameters in a step with FSDP: forward and backward
 _RANK: Final = "switchml.benchmarks.workers.steps"
 
 
@@ -229,10 +229,19 @@ def _row(turns: Sequence[StepTurn]) -> Row:
 
 
 def _bound(backend: str, wrapper: str, size: int, speed: float, workers: int) -> float:
-    """Return the seconds that the bytes of a step take."""
-    gathers = _GATHERS if wrapper == "fsdp" else 0
-    if backend == "switchml":
-        return (1 + gathers) * in_network_bound(size, speed)
-    reduction = "reduce_scatter" if wrapper == "fsdp" else "all_reduce"
-    gather = ring_bound(size, speed, workers, "all_gather")
-    return ring_bound(size, speed, workers, reduction) + gathers * gather
+    """Return the seconds that the bytes of a step take.
+
+    With FSDP a step gathers the parameters in the forward and in the backward pass, and scatters the gradients. With
+    overlap the last layer is gathered once, and in the backward pass one direction of the link has the most bytes.
+    """
+    bound = in_network_bound if backend == "switchml" else ring_bound
+    if wrapper == "ddp":
+        return bound(size, speed, workers)
+    gather, scatter = (bound(size, speed, workers, name) for name in ("all_gather", "reduce_scatter"))
+    if wrapper == "fsdp":
+        return 2 * gather + scatter
+    again = (STEP_LAYERS - 1) / STEP_LAYERS * gather
+    if backend == "gloo":
+        return gather + again + scatter
+    to_the_switch, from_the_switch = scatter + again / (workers - 1), again + scatter / (workers - 1)
+    return gather + max(to_the_switch, from_the_switch)

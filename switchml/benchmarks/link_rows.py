@@ -98,10 +98,10 @@ class Row:
 def in_network_bound(size: float, bytes_per_second: float, workers: int = 1, collective: str = "all_reduce") -> float:
     """Return the least seconds of a collective in the network: some worker sends `size` bytes, or receives as many.
 
-    In an all-reduce and a reduce-scatter every worker sends them. In all but a reduce-scatter every worker receives
-    them. A reduce-scatter and an all-gather at the same time also take a part in the other direction each.
+    In an all-reduce every worker does both. To a reduce-scatter a worker sends all parts but its own, and in an
+    all-gather it receives these. Both at once fill both directions: each also takes a part in the other one.
     """
-    share = 1 + 1 / workers if collective == "scatter_and_gather" else 1.0
+    share = (workers - 1) / workers if collective in ("reduce_scatter", "all_gather") else 1.0
     return share * size / bytes_per_second
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from switchml.benchmarks.ddp import WRAPPERS
 from switchml.topologies.namespaces import Namespaces
 from tests.support.fabric_harness import Ctl, Studies, why_no_namespaces
 
@@ -23,7 +24,7 @@ def test_steps_of_two_workers() -> None:
         result = ctl.json("bench", "ddp", *small, "--torch-python", sys.executable, timeout=180)
         assert Namespaces(Path(base) / "run-links").existing() == []
     rows = {(row["wrapper"], row["backend"]): row for row in result["rows"]}
-    assert set(rows) == {(wrapper, backend) for wrapper in ("ddp", "fsdp") for backend in ("switchml", "gloo")}
+    assert set(rows) == {(wrapper, backend) for wrapper in WRAPPERS for backend in ("switchml", "gloo")}
     size = 4 * 4 * 1024 * 1025
     for row in rows.values():
         assert row["parameters"] == size // 4

@@ -35,6 +35,7 @@ def measured() -> results.Result:
         *(turn("switchml", "ddp", 1.1), turn("gloo", "ddp", 1.65), turn("switchml", "fsdp", 2.5)),
         *(turn("gloo", "ddp", 2.2, repetition=1), turn("switchml", "ddp", 1.0, repetition=1)),
         turn("gloo", "fsdp", 2.6, idle=0.01),
+        *(turn("switchml", "fsdp-overlap", 1.8), turn("gloo", "fsdp-overlap", 2.6)),
     ]
     chosen = ddp.Options([RATE], [0.05], [4], 2, 2, "python3")
     return results.Result.of("ddp", chosen, ddp.summarize(turns), turns, (), {"switchml": "SwitchML"})
@@ -42,9 +43,10 @@ def measured() -> results.Result:
 
 def test_rows(measured: results.Result) -> None:
     rows = {(row["wrapper"], row["backend"]): row for row in measured.rows}
-    assert list(rows) == [("ddp", "switchml"), ("ddp", "gloo"), ("fsdp", "switchml"), ("fsdp", "gloo")]
-    # One pass in the network; a ring; and for FSDP three halves of a ring, also with the backend switchml.
-    assert [row["bound"] for row in rows.values()] == [1, 1.5, 3, 2.25]
+    assert list(rows) == [(wrapper, backend) for wrapper in ddp.WRAPPERS for backend in ddp.BACKENDS]
+    # One pass in the network; a ring; for FSDP three halves of a ring. With overlap a quarter of a half is saved, and
+    # in the network the scatter's three quarters leave a rank together with a quarter of what is gathered then.
+    assert [row["bound"] for row in rows.values()] == [1, 1.5, 2.25, 2.25, 0.75 + 0.75 + 0.1875, 2.0625]
     assert rows["ddp", "switchml"]["ratio"] == pytest.approx((1.5 + 2.2) / 2)
     assert rows["ddp", "gloo"]["ratio"] is None
     assert rows["ddp", "switchml"]["busy"] == pytest.approx(1 / 1.05)
@@ -54,7 +56,7 @@ def test_rows(measured: results.Result) -> None:
 def test_rows_that_the_cpus_limited_have_no_ratio(measured: results.Result) -> None:
     [table] = report.tables(measured)
     cells = [dict(zip(table.columns, row, strict=True))["gloo / this"] for row in table.rows]
-    assert cells == ["1.85", "", "", "not link-bound"]
+    assert cells == ["1.85", "", "", "not link-bound", "1.44", ""]
 
 
 def test_a_missing_backend_leaves_the_other_without_a_ratio() -> None:

@@ -91,7 +91,8 @@ def test_bounds() -> None:
     assert ring_bound(25e6, 25e6, 64) == pytest.approx(2, rel=0.02)
     assert ring_bound(25e6, 25e6, 4, "reduce_scatter") == ring_bound(25e6, 25e6, 4, "all_gather") == 0.75
     assert ring_bound(25e6, 25e6, 4, "broadcast") == 1
-    assert in_network_bound(25e6, 25e6, 4, "scatter_and_gather") == 1.25
+    assert in_network_bound(25e6, 25e6, 4, "scatter_and_gather") == 1
+    assert in_network_bound(25e6, 25e6, 4, "reduce_scatter") == in_network_bound(25e6, 25e6, 4, "all_gather") == 0.75
     assert ring_bound(25e6, 25e6, 4, "scatter_and_gather") == 1.5
 
 

@@ -3,7 +3,8 @@
 It joins a process group of torch.distributed with this backend (switchml or gloo), connects to the benchmark's Unix
 socket, sends {"rank", "pid", "share"} and then answers commands, one per line, with one line of JSON:
 
-    step WRAPPER STEPS WARM_UP   steps of a model wrapped by ddp (DistributedDataParallel) or fsdp (fully_shard)
+    step WRAPPER STEPS WARM_UP   steps of a model wrapped by ddp (DistributedDataParallel), fsdp (fully_shard)
+                                or fsdp-overlap (the same with switchml.torch.fsdp.overlap)
     digest WRAPPER
     end
 
@@ -23,11 +24,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from switchml.benchmarks.workers import STEP_LAYERS
 from switchml.benchmarks.workers.torch_rank import serve
+from switchml.torch.fsdp import overlap
 
 __all__ = ["main"]
 
-_LAYERS: Final = 4
 _WIDTH: Final = 1024  # four layers of 1024 x 1024 and their biases: 4.2 million parameters, 16 MiB
 _BATCH: Final = 8
 _BUCKET_MEGABYTES: Final = 4  # one layer each
@@ -35,7 +37,7 @@ _BUCKET_MEGABYTES: Final = 4  # one layer each
 
 def _network() -> Any:
     torch.manual_seed(1)
-    return nn.Sequential(*(part for _ in range(_LAYERS) for part in (nn.Linear(_WIDTH, _WIDTH), nn.ReLU())))
+    return nn.Sequential(*(part for _ in range(STEP_LAYERS) for part in (nn.Linear(_WIDTH, _WIDTH), nn.ReLU())))
 
 
 def _ddp() -> Any:
@@ -56,7 +58,13 @@ def _fsdp() -> Any:
     return fully_shard(network, mesh=mesh)
 
 
-WRAPPERS: Final[dict[str, Callable[[], Any]]] = {"ddp": _ddp, "fsdp": _fsdp}
+def _fsdp_overlap() -> Any:
+    network = _fsdp()
+    overlap(network)
+    return network
+
+
+WRAPPERS: Final[dict[str, Callable[[], Any]]] = {"ddp": _ddp, "fsdp": _fsdp, "fsdp-overlap": _fsdp_overlap}
 
 
 class Training:
@@ -74,7 +82,7 @@ class Training:
         self._model(self._data).square().mean().backward()
         self._optimizer.step()
         elapsed = time.perf_counter() - begin
-        self._optimizer.zero_grad(set_to_none=False)
+        self._optimizer.zero_grad()
         return elapsed
 
     def steps(self, steps: int, warm_up: int) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Request(ABC):
     def start(self, group: Any) -> Pending:
         """Start the collective in a `SwitchMLProcessGroup`."""
 
-    def scatter(self, group: Any, bad: bool) -> Tensor | None:
-        """Reduce the values and return the part of this rank; None if any rank is `bad`.
+    def scatter(self, group: Any, bad: bool) -> Pending:
+        """Start to reduce the values; the result is the part of this rank, with the flag of `flagged`.
 
         Raises:
             TypeError: requests of this kind have no parts.
@@ -144,13 +144,12 @@ class Sum(Request):
         work = group.all_reduce_over(sums, "sum", Integers(bits, self.bound))
         return Pending(work, sums)
 
-    def scatter(self, group: Any, bad: bool) -> Tensor | None:
-        """Return the part of this rank."""
+    def scatter(self, group: Any, bad: bool) -> Pending:
+        """Start the sum."""
         bits = lane_bits(self.bound, group.size())
         given = _with_flags(self.values.to(_LANE_TYPES[bits]), group.size(), bad)
         part = given.new_empty(len(given) // group.size())
-        group.reduce_scatter_over(part, given, "sum", Integers(bits, self.bound)).wait()
-        return None if part[-1] else part[:-1]
+        return Pending(group.reduce_scatter_over(part, given, "sum", Integers(bits, self.bound)), part)
 
 
 @dataclass(frozen=True)
@@ -164,12 +163,11 @@ class Average(Request):
         averages = self.values.clone()
         return Pending(group.all_reduce_over(averages, "avg", self.wire), averages)
 
-    def scatter(self, group: Any, bad: bool) -> Tensor | None:
-        """Return the part of this rank."""
+    def scatter(self, group: Any, bad: bool) -> Pending:
+        """Start the average."""
         given = _with_flags(self.values, group.size(), math.nan if bad else 0)
         part = given.new_empty(len(given) // group.size())
-        group.reduce_scatter_over(part, given, "avg", self.wire).wait()
-        return None if part[-1].isnan() else part[:-1]
+        return Pending(group.reduce_scatter_over(part, given, "avg", self.wire), part)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -18,7 +19,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_api
 
 from switchml.torch.compression.compressor import Compressor, Place, next_of
 from switchml.torch.compression.payloads import as_bytes
-from switchml.torch.compression.requests import Request
+from switchml.torch.compression.requests import Gather, Pending, Request
 from switchml.torch.compression.table import require_scatterable
 from switchml.torch.process_group import SwitchMLProcessGroup
 
@@ -54,19 +55,22 @@ class ReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False
-    ) -> None:
-        """Average `input_tensor`; each rank gets its part. Returns when it has it.
+    ) -> dist.Work | None:
+        """Average `input_tensor`; each rank gets its part.
+
+        Returns:
+            None, when the rank has its part; with `async_op` at once a work, whose `wait` decodes it.
 
         Raises:
-            ValueError: another operation than AVG, or an asynchronous call.
+            ValueError: another operation than AVG.
             TypeError: tensors that cannot be compressed, or a group that is not one of SwitchML.
 
         """
         _require_usable(input_tensor, group)
-        if op != dist.ReduceOp.AVG or async_op:
+        if op != dist.ReduceOp.AVG:
             raise ValueError(
-                f"a compressed reduce-scatter is a synchronous AVG, not {op}{' with async_op' if async_op else ''}; "
-                "fully_shard asks for AVG if the gradients are float32 or bfloat16 and no divide factor is set"
+                f"a compressed reduce-scatter is an AVG, not {op}; fully_shard asks for AVG if the gradients are "
+                "float32 or bfloat16 and no divide factor is set"
             )
         self._compressor.check(group.size())
         self._calls += 1
@@ -76,13 +80,17 @@ class ReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
         rounds = self._compressor.rounds(torch.zeros_like(gradient) if bad else gradient, place)
         request = next_of(rounds, None)
         assert isinstance(request, Request)
-        part = request.scatter(group, bad)
-        outcome = None if part is None else next_of(rounds, part)
-        if outcome is None:
-            output_tensor.fill_(float("nan"))
-            return
-        assert not isinstance(outcome, Request)
-        output_tensor.copy_(outcome.average.view(output_tensor.shape))
+
+        def decode(scattered: Tensor) -> None:
+            part, any_bad = Request.without_flag(scattered)
+            if any_bad:
+                output_tensor.fill_(float("nan"))
+                return
+            outcome = next_of(rounds, part)
+            assert not isinstance(outcome, Request)
+            output_tensor.copy_(outcome.average.view(output_tensor.shape))
+
+        return _now_or_later(request.scatter(group, bad), decode, async_op)
 
 
 class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
@@ -99,8 +107,13 @@ class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
         if bits != 8:
             raise ValueError(f"bits is {bits!r}; it must be 8")
 
-    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> None:
-        """Gather `input_tensor` of all ranks. Returns when it is there, also with `async_op`.
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False
+    ) -> dist.Work | None:
+        """Gather `input_tensor` of all ranks.
+
+        Returns:
+            None, when it is there; with `async_op` at once a work, whose `wait` decodes it.
 
         Raises:
             TypeError: tensors that cannot be compressed, or a group that is not one of SwitchML.
@@ -111,12 +124,39 @@ class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
         blocks = torch.nn.functional.pad(values, (0, -len(values) % _BLOCK)).view(-1, _BLOCK)
         unit = blocks.abs().amax(1) / 127
         codes = torch.where(unit[:, None] > 0, blocks / unit[:, None], 0.0).round_().to(torch.int8)
-        own = as_bytes(unit, codes)
-        rows = own.new_empty((group.size(), len(own)))
-        dist.all_gather_single(rows.view(-1), own, group=group)
-        units = rows[:, : 4 * len(unit)].contiguous().view(torch.float32)
-        decoded = rows[:, 4 * len(unit) :].view(torch.int8).view(group.size(), -1, _BLOCK) * units[:, :, None]
-        output_tensor.copy_(decoded.view(group.size(), -1)[:, : len(values)].reshape(output_tensor.shape))
+        length, units_end = len(values), 4 * len(unit)
+
+        def decode(rows: Tensor) -> None:
+            units = rows[:, :units_end].contiguous().view(torch.float32)
+            decoded = rows[:, units_end:].view(torch.int8).view(len(rows), -1, _BLOCK) * units[:, :, None]
+            output_tensor.copy_(decoded.view(len(rows), -1)[:, :length].reshape(output_tensor.shape))
+
+        return _now_or_later(Gather(as_bytes(unit, codes)).start(group), decode, async_op)
+
+
+class _DecodedWhenWaitedFor(dist.Work):  # type: ignore[misc]
+    """A compressed collective in flight. The thread that waits for it first decodes the result."""
+
+    def __init__(self, pending: Pending, decode: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._pending: Pending | None = pending
+        self._decode = decode
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the result, at most `timeout` (0: the group's), and decode it."""
+        if self._pending is not None:
+            self._pending.work.wait(timeout)
+            self._decode(self._pending.result)
+            self._pending = None
+        return True
+
+
+def _now_or_later(pending: Pending, decode: Callable[[Tensor], None], later: bool) -> dist.Work | None:
+    work = _DecodedWhenWaitedFor(pending, decode)
+    if later:
+        return work
+    work.wait()
+    return None
 
 
 def _require_usable(tensor: Tensor, group: Any) -> None:
