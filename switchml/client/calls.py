@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal
 
 from switchml import _native
 from switchml.client.errors import UnsupportedTensor
 from switchml.client.tensors import Buffer
-from switchml.client.wire import PLAIN, Codes, Floats, Integers, NativeWire, Wire, wire_for
+from switchml.client.wire import PLAIN, Wire, wire_for
 
 __all__ = ["REDUCTIONS", "Call", "Operation", "SkipZeros", "checked_skipping", "checked_sum"]
 
@@ -91,20 +90,24 @@ class Call:
         """Bytes of the elements of all parts."""
         return self.whole.size if self.whole else 0
 
-    @property
-    def division(self) -> int:
-        """The native number of the way in which the elements are divided among the ranks."""
-        return _DIVISIONS.get(self.operation, _native.DIVISION_WHOLE)
-
-    @property
-    def form(self) -> int:
-        """The native number of the form of an all_reduce: which blocks are sent."""
-        return _FORMS[self.skip_zeros]
-
-    @property
-    def native_wire(self) -> NativeWire:
-        """The wire as the native code knows it."""
-        return PLAIN if self.wire is None else self.wire.native
+    def description(self, rank: int, sequence: int) -> _native.CallDescription:
+        """Return what the native code must know about the call at this rank, as number `sequence` of its epoch."""
+        result, wire = self.output or self.buffer, PLAIN if self.wire is None else self.wire.native
+        return _native.CallDescription(
+            kind=self.kind,
+            input=self.buffer.address if self.buffer else 0,
+            output=result.address if result else 0,
+            size=self.bytes if self.kind == _native.KIND_BYTES else self.elements,
+            division=_DIVISIONS.get(self.operation, _native.DIVISION_WHOLE),
+            call_hash=self.fingerprint,
+            contributes=self.operation != "broadcast" or self.root == rank,
+            lane_bits=wire.bits,
+            stochastic=wire.stochastic,
+            seed=wire.seed,
+            sequence=sequence,
+            form=_FORMS[self.skip_zeros],
+            format=wire.format,
+        )
 
     @property
     def written(self) -> list[tuple[int, int]]:
@@ -121,7 +124,8 @@ class Call:
     def fingerprint(self) -> int:
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
         wire = "" if self.wire is None else self.wire.text
-        return _fingerprint(self.operation, self.op, wire, self.skip_zeros, self.dtype, self.elements, self.root)
+        how = f"{self.operation}|{self.op} {wire}{_IN_WORDS[self.skip_zeros]}"
+        return zlib.crc32(f"{how}|{self.dtype}|{self.elements}|{self.root}".encode())
 
     def __str__(self) -> str:
         details = {
@@ -169,9 +173,7 @@ def checked_sum(operation: Operation, buffer: Buffer, op: str, world_size: int, 
             f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
         )
     wire = wire_for(buffer.dtype, world_size, wire)
-    bound = wire.bound if isinstance(wire, Integers) else None
-    if bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, bound):
-        raise ValueError(f"the array holds a value beyond the bound {bound}. It is unchanged")
+    wire.require_values(kind, buffer)
     return kind, wire
 
 
@@ -184,16 +186,9 @@ def checked_skipping(skip_zeros: SkipZeros, wire: Wire) -> SkipZeros:
     """
     if skip_zeros not in _FORMS:
         raise ValueError(f'skip_zeros is {skip_zeros!r}; it must be False, True or "auto". The array is unchanged')
-    if skip_zeros and isinstance(wire, (Codes, Floats)):
+    if skip_zeros and not wire.skips_zeros:
         raise ValueError(f"a call over {wire} has no skip_zeros. The array is unchanged; leave one of both out")
     return skip_zeros
-
-
-@lru_cache(maxsize=1024)  # a training makes the same calls again
-def _fingerprint(
-    operation: Operation, op: str, wire: str, skip_zeros: SkipZeros, dtype: str, elements: int, root: int
-) -> int:
-    return zlib.crc32(f"{operation}|{op} {wire}{_IN_WORDS[skip_zeros]}|{dtype}|{elements}|{root}".encode())
 
 
 def _short(text: str, longest: int) -> str:

@@ -97,24 +97,7 @@ class EpochCalls:
         return submitted
 
     def _pass_on(self, call: Call, awaited: bool) -> None:
-        buffer, output = call.buffer, call.output or call.buffer
-        contributes = call.operation != "broadcast" or call.root == self.attachment.rank
-        wire = call.native_wire
-        description = _native.CallDescription(
-            kind=call.kind,
-            input=buffer.address if buffer else 0,
-            output=output.address if output else 0,
-            size=call.bytes if call.kind == _native.KIND_BYTES else call.elements,
-            division=call.division,
-            call_hash=call.fingerprint,
-            contributes=contributes,
-            lane_bits=wire.bits,
-            stochastic=wire.stochastic,
-            seed=wire.seed,
-            form=call.form,
-            format=wire.format,
-        )
-        ticket = self.native.submit(description, awaited)
+        ticket = self.native.submit(call.description(self.attachment.rank, call.sequence), awaited)
         assert ticket == call.sequence
 
     def has_ended(self, ticket: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from switchml import _native
 from switchml.client.arguments import whole_number
+from switchml.client.tensors import Buffer
 
 __all__ = [
     "CODES",
@@ -75,12 +76,14 @@ PLAIN: Final = NativeWire()
 
 
 class Wire(ABC):
-    """One of `Blocks`, `Integers`, `Codes` and `Floats`. All ranks must make a call with an equal one.
+    """The form of the values of a sum in packets, such as `Blocks`. All ranks must make a call with an equal one.
 
     Its text, such as ``blocks:bits=8,rounding=stochastic``, is what `parse_wire` reads.
     """
 
     kind: ClassVar[str]
+    skips_zeros: ClassVar[bool] = True
+    """Whether a rank need not send blocks of zeros, with the same sum."""
     native: NativeWire
 
     @cached_property
@@ -101,6 +104,14 @@ class Wire(ABC):
 
         Raises:
             ValueError: they cannot.
+
+        """
+
+    def require_values(self, kind: int, values: Buffer) -> None:  # noqa: B027 - most wires take all values
+        """Check that the sums of such `values`, in a call of this native `kind`, fit this wire.
+
+        Raises:
+            ValueError: they may not.
 
         """
 
@@ -221,6 +232,11 @@ class Integers(Wire):
             largest = min(largest, self.bound)
         self._require_room(dtype, world_size, self.bits, largest, "Use more bits, or values with a smaller bound.")
 
+    def require_values(self, kind: int, values: Buffer) -> None:
+        """Check that no value is beyond the bound."""
+        if self.bound is not None and not _native.all_within(kind, values.address, values.elements, self.bound):
+            raise ValueError(f"the array holds a value beyond the bound {self.bound}. It is unchanged")
+
 
 @dataclasses.dataclass(frozen=True)
 class Codes(Wire):
@@ -241,6 +257,7 @@ class Codes(Wire):
     """
 
     kind: ClassVar[str] = "codes"
+    skips_zeros: ClassVar[bool] = False
 
     name: CodeName
     seed: int = 0
@@ -276,6 +293,7 @@ class Floats(Wire):
     """
 
     kind: ClassVar[str] = "floats"
+    skips_zeros: ClassVar[bool] = False
     native: ClassVar[NativeWire] = NativeWire(format=_native.FORMAT_FLOAT32)  # type: ignore[misc]
 
     def require(self, dtype: str, world_size: int) -> None:  # noqa: ARG002

@@ -144,24 +144,9 @@ class ExactNetwork:
 
     def _sum(self, call: Call, timeout: float | None) -> Ended:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
-        job, deadline, wire = self._job, _deadline(timeout), call.native_wire
-        assert call.buffer is not None
-        description = _native.CallDescription(
-            kind=call.kind,
-            input=call.buffer.address,
-            output=(call.output or call.buffer).address,
-            size=call.elements,
-            division=call.division,
-            call_hash=call.fingerprint,
-            lane_bits=wire.bits,
-            stochastic=wire.stochastic,
-            seed=wire.seed,
-            sequence=self.calls,
-            form=call.form,
-            format=wire.format,
-        )
+        job, deadline = self._job, _deadline(timeout)
         rounds = _native.Lockstep(
-            description,
+            call.description(job.rank, self.calls),
             rank=job.rank,
             world_size=job.world_size,
             values=job.values,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from switchml.client.errors import UnsupportedTensor
 from switchml.client.keyed_rows import checked_keys
-from switchml.client.wire import Blocks
+from switchml.client.wire import Wire
 from switchml.torch.collectives import Collective, Conditions
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import Encoding, encode
@@ -96,7 +96,7 @@ class SparseAllReduce(Collective):
         purpose = f"{self._reduction.name} of {tensor.sparse_dim()} of {tuple(tensor.shape)} {tensor.dtype}"
         self._place(torch.from_numpy(network.union_of_keys(self._places, purpose, deadline.seconds_left)))
         options = self.conditions.options
-        skip = options.wire == "auto" or isinstance(options.wire, Blocks)  # others need all ranks' values
+        skip = not isinstance(options.wire, Wire) or options.wire.skips_zeros
         self._part = encode(self._sums, self._reduction, self.conditions.world_size, options, skip_zeros=skip)
         return self._part.start(network, deadline)
 
