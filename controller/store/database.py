@@ -157,13 +157,10 @@ class Store:
     def create_job(self, job: Job) -> None:
         """Add a job with its switches and ranks, mark its epoch as used, and set `job.key`."""
         with self._transaction() as database:
-            values = (
-                *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret, job.priority),
-            )
+            _, *columns = _JOB_COLUMNS.split(", ")  # the key is chosen by the database
             cursor = database.execute(
-                f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
-                values,
+                f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(columns)})",  # noqa: S608 - our own names
+                [getattr(job, column) for column in columns],
             )
             assert cursor.lastrowid is not None
             job.key = cursor.lastrowid
