@@ -83,7 +83,7 @@ class Wire(ABC):
 
     kind: ClassVar[str]
     skips_zeros: ClassVar[bool] = True
-    """Whether a rank need not send blocks of zeros, with the same sum."""
+    """True if ranks may leave out blocks of zeros, with the same sum."""
     native: NativeWire
 
     @cached_property

@@ -20,7 +20,7 @@ LAYERS = 5
 
 
 class Blocks(nn.Module):
-    """Layers with parameters of their own in the root, which are gathered and scattered like those of a layer."""
+    """Layers, and a root that has parameters besides theirs."""
 
     def __init__(self) -> None:
         super().__init__()
