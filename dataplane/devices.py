@@ -102,8 +102,7 @@ def with_queues(devargs: str, queues: int) -> str:
     """Tell virtual devices their number of queues; network cards are configured later.
 
     If the two ends of a net_memif have different numbers, DPDK 22.11 mixes up their rings. The number is therefore made
-    part
-    of the secret, so that such ends do not connect.
+    part of the secret, so that such ends do not connect.
 
     Raises:
         ValueError: The device's options give another number.

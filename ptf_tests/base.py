@@ -60,8 +60,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
     """Send frames in order, state how each is counted, and compare all frames that leave.
 
     Everything that a test writes into the switch is undone in reverse order, however the test ends. At the end no frame
-    may
-    be unread, and the counters must have increased by exactly the stated numbers.
+    may be unread, and the counters must have increased by exactly the stated numbers.
     """
 
     maxDiff = None

@@ -17,10 +17,9 @@ def enter(module: str, arguments: Sequence[str]) -> None:
     """Continue as ``python -m module`` with these arguments in new network and process namespaces.
 
     Returns if this process is that one already. Otherwise it is replaced, so that signals reach the new program. The
-    kernel
-    ends every process of the namespaces with the first one, and the interfaces vanish with the last process: a crash
-    leaves
-    nothing for the next run to remove. Without root this takes a user namespace, which the kernel must allow.
+    kernel ends every process of the namespaces with the first one, and the interfaces vanish with the last process: a
+    crash leaves nothing for the next run to remove. Without root this takes a user namespace, which the kernel must
+    allow.
     """
     if _INSIDE in os.environ:
         return

@@ -40,10 +40,8 @@ class Description:
     """The properties of a running switch that a test process needs.
 
     ``p4runtime`` or ``bfrt`` is the address of its control interface; ``program`` and ``recirculation``, a device port,
-    are
-    used with BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the socket paths of the
-    switch
-    and of the tests, separated by a comma. ``shortest_frame`` is the minimum that the ports carry, in bytes.
+    are used with BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the socket paths of
+    the switch and of the tests, separated by a comma. ``shortest_frame`` is the minimum that the ports carry, in bytes.
     ``loses_on_purpose``: the pipeline has the loss tables.
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
     ``owned_results``: the copies of a RESULT that do not go to its owner have no values.

@@ -1,8 +1,7 @@
 """Lay a topology out in network namespaces: one for switches and controller, one per host, connected by veth pairs.
 
 Namespaces are called switchml-IDENTITY-NODE, where the identity is derived from the run directory's path: the next
-start
-or end of a fabric in the same run directory finds those of a crashed fabric, and touches no others.
+start or end of a fabric in the same run directory finds those of a crashed fabric, and touches no others.
 """
 
 from __future__ import annotations

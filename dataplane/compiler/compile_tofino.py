@@ -148,9 +148,8 @@ def check_parser(assembly: str) -> None:
     """Check the ingress parser of an assembly for two faults of the compiler.
 
     p4c since 16 February 2026 (commit e3af57f, pull request 5063) silently omits the keys of a parser's select
-    expressions,
-    so that the parser takes every packet for the first choice. And it may place the parser's error field inside a wider
-    container, while the chip writes to the container's low end.
+    expressions, so that the parser takes every packet for the first choice. And it may place the parser's error field
+    inside a wider container, while the chip writes to the container's low end.
 
     Raises:
         TofinoCompileError: the assembly has one of these faults.
@@ -173,8 +172,7 @@ def _schema_text(schema: dict[str, Any]) -> str:
     """Return the BfRt schema with one line for each table, so that differences are readable.
 
     Snapshot tables are omitted: they are for debugging, SwitchML does not use them, and they differ between
-    compilations of
-    the same source.
+    compilations of the same source.
     """
     tables = ",\n".join(
         json.dumps(table, separators=(",", ":"))

@@ -48,8 +48,7 @@ def status_details(message: str, errors: Sequence[P4RuntimeError | None]) -> byt
     """Return a serialized google.rpc.Status UNKNOWN with one p4.v1.Error for each element of a batch.
 
     It is sent as ``grpc-status-details-bin``. ``None`` is an element that succeeded. The last messages of a long list
-    are
-    omitted so that the whole fits into a client's default metadata limit if possible.
+    are omitted so that the whole fits into a client's default metadata limit if possible.
     """
     status = rpc_status.Status(code=canonical_code(grpc.StatusCode.UNKNOWN), message=message)
     budget = _MESSAGE_BUDGET

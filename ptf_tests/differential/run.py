@@ -37,8 +37,7 @@ def main(count: int, seed: int | None, name: str, values: int | None) -> None:
     """Play random sequences of table writes and packets on the soft switch and on another, and compare the outcomes.
 
     The exit status is 0 if there is no difference, or if the other switch is not installed. The shortest sequence that
-    shows
-    a difference is saved, and can be played again with python -m ptf_tests.differential.replay.
+    shows a difference is saved, and can be played again with python -m ptf_tests.differential.replay.
     """
     other = OTHERS[name]
     values = other.values[0] if values is None else values
@@ -123,8 +122,7 @@ class _Run:
         """Remove every step and every frame from the failing sequence that does not matter.
 
         Return the difference that the rest shows, or None if everything matters. hypothesis would also reduce the
-        numbers in the
-        frames, but takes minutes to do so.
+        numbers in the frames, but takes minutes to do so.
         """
         assert self.failing is not None
         found = None

@@ -200,8 +200,7 @@ def run(
     """Execute an action on stored words (lo, hi) and packet words (phv_lo, phv_hi).
 
     Return the new stored words, and the output word (0 without an output). A word whose operation is not executed keeps
-    its
-    value, also in the output; the upper half of an ALU that stores only one word is 0 then.
+    its value, also in the output; the upper half of an ALU that stores only one word is 0 then.
 
     Raises:
         AssemblyError: an instruction is not understood.

@@ -32,8 +32,7 @@ class Pipeline:
     """Process frames; ``transmit`` is called with a device port and a frame for each that leaves.
 
     Recirculating packets wait in ``recirculating``, which ``receive`` empties; a test that lets other packets pass
-    during a
-    recirculation calls ``admit`` and ``recirculate`` itself.
+    during a recirculation calls ``admit`` and ``recirculate`` itself.
     """
 
     def __init__(self, program: Mapping[str, Any], state: State, transmit: Callable[[int, bytes], None]) -> None:

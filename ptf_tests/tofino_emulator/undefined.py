@@ -1,10 +1,8 @@
 """Undefined values: fields that were never set, and fields of headers that are not valid.
 
 Such a value may be copied, computed with and compared, as the hardware does with whatever a container holds; the
-outcome
-is undefined as well. If a decision, a register or an emitted packet depends on it, that is an error of the program,
-which
-names the field.
+outcome is undefined as well. If a decision, a register or an emitted packet depends on it, that is an error of the
+program, which names the field.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ class Sample:
     """Some jobs of a kind: the seconds from request to READY and of the stop, and the processes' footprint then.
 
     `kind` is "start", "sequence" or "at once"; `jobs` is the number of jobs of this kind so far; `elapsed` is the time
-    for
-    all jobs of the sample.
+    for all jobs of the sample.
     """
 
     kind: str

@@ -21,8 +21,7 @@ class Result:
     """A benchmark's outcome.
 
     `options` are those it ran with, `systems` the versions of what was measured, `missing` the reasons why peers were
-    not;
-    `states` is the machine over time, `samples` everything that was measured, `rows` the statistics of it.
+    not; `states` is the machine over time, `samples` everything that was measured, `rows` the statistics of it.
     """
 
     benchmark: str

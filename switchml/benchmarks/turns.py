@@ -37,8 +37,8 @@ class Turn:
     `seconds` is the time of rank 0, but of the last rank for a broadcast, whose root need not wait for anything.
 
     `cpu_seconds`, `wake_ups` and `preemptions` are of all calls and of all processes: ranks, and for SwitchML also the
-    agent
-    and the switch. `bytes` is the size of a tensor; a call sums `tensors` of them, with elements of `element_type`.
+    agent and the switch. `bytes` is the size of a tensor; a call sums `tensors` of them, with elements of
+    `element_type`.
     """
 
     system: str

@@ -107,8 +107,7 @@ class Certificates:
 
         Raises:
             TlsError: a file cannot be read or is not PEM, the key is readable by every user or does not match the
-                certificate,
-                or the certificate is not valid now.
+                certificate, or the certificate is not valid now.
 
         """
         if stat.S_IMODE(self._stat(KEY_FILE).st_mode) & 0o007:

@@ -24,8 +24,7 @@ def start(arguments: Sequence[str]) -> tuple[int | None, str]:
     """Run `switchml-ctl` with arguments in a new session until it has called `leave_terminal` or ended.
 
     Returns its exit status, or None if it continues detached, and its standard output so far. Its standard error is
-    this
-    process's. An interrupt ends it.
+    this process's. An interrupt ends it.
     """
     command = [find_program("switchml-ctl"), *arguments]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)

@@ -27,8 +27,7 @@ def find(settings: Settings, job: int | str, rank: int | None = None) -> dict[in
     """Return the logs of all ranks, or of one, by rank.
 
     The job is the one that the controller knows by this id or name, else the newest one on disk. Raises
-    LogNotFoundError
-    and RunDirectoryError.
+    LogNotFoundError and RunDirectoryError.
     """
     run_directory = RunDirectory(settings.run_dir)
     if run_directory.exists():

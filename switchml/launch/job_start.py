@@ -79,8 +79,7 @@ class JobRun:
         """The rank whose failure ended the job.
 
         If the controller has lost a rank, it is that one: processes that noticed may have ended before the lost one
-        itself
-        did. Otherwise it is the first rank whose process failed.
+        itself did. Otherwise it is the first rank whose process failed.
         """
         if self.job.state == pb.JOB_STATE_COMPLETED and self.job.on_failure != pb.ON_FAILURE_ABORT:
             return None  # the others have done the work

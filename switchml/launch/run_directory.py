@@ -29,8 +29,7 @@ class RunDirectory:
     """A directory of mode 0700 that belongs to the calling user.
 
     `fabric.json` is the state of the embedded fabric, `lock` serialises its changes, `users` is locked (shared) by
-    every
-    program that needs the fabric to stay, `logs/` has a file per process and `jobs/` a directory per job.
+    every program that needs the fabric to stay, `logs/` has a file per process and `jobs/` a directory per job.
     """
 
     def __init__(self, path: Path) -> None:

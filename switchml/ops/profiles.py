@@ -23,8 +23,7 @@ class CallTimes:
     """One call that has ended. Times are seconds since 1970 by the clock of the rank's host, durations are seconds.
 
     The last three are the time that the rank's thread spent on each activity between `begun` and `ended`; calls that
-    overlap
-    share it.
+    overlap share it.
     """
 
     sequence: int

@@ -23,6 +23,7 @@ Elements = npt.NDArray[np.float32 | np.uint16 | np.int64]  # float32, the bits o
 class Backend(Protocol):
     """A rank's end of a process group. A tensor is prepared first, so that only the calls themselves are timed."""
 
+    name: str
     rank: int
     world_size: int
 
@@ -64,6 +65,8 @@ class Backend(Protocol):
 
 class SwitchMLBackend:
     """A rank of a SwitchML job, through the public interface."""
+
+    name = "switchml"
 
     def __init__(self) -> None:
         import switchml
@@ -189,6 +192,8 @@ class _TimedNative:
 
 class GlooBackend:
     """A rank of PyTorch's Gloo process group, with one thread for its own arithmetic."""
+
+    name = "gloo"
 
     def __init__(self) -> None:
         import torch

@@ -53,11 +53,9 @@ def _allowed_error_of_sum(backend: str, world_size: int, wire_bits: int) -> floa
     """Return the allowed difference of a sum before it is rounded to its type.
 
     For SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (the bound in docs/pytorch.md, with M
-    for
-    the whole tensor). For others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes
-    (Higham,
-    Accuracy and Stability of Numerical Algorithms, 4.2). Both get another half unit, because results are compared with
-    the float32 nearest to the sum.
+    for the whole tensor). For others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes
+    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Both get another half unit, because results are
+    compared with the float32 nearest to the sum.
     """
     magnitudes = world_size * (world_size + 1) / 2
     units = float(np.spacing(np.float32(magnitudes)))

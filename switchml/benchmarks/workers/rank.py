@@ -1,8 +1,7 @@
 """One rank of a benchmark: `python -m switchml.benchmarks.workers.rank BACKEND SOCKET`.
 
 It joins its group, connects to the benchmark's Unix socket, sends {"rank", "pid", "share"} and then answers commands,
-one
-per line, with one line of JSON:
+one per line, with one line of JSON:
 
     all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call; TYPE (float32, bfloat16 or int64), WIRE_BITS
                                           (32) and, for int64, MAGNITUDE_BITS may follow
@@ -78,7 +77,6 @@ class Series:
     def __init__(
         self,
         backend: Backend,
-        backend_name: str,
         elements: int,
         element_type: str = "float32",
         wire_bits: int = 32,
@@ -88,7 +86,7 @@ class Series:
         self._backend = backend
         self.tensor = _aligned_vector(elements, element_type)
         self._pattern = blocks or pattern_of(backend.rank, backend.world_size, elements, element_type, magnitude_bits)
-        self._allowed_error = self._allowed(allowed_error(backend_name, backend.world_size, element_type, wire_bits))
+        self._allowed_error = self._allowed(allowed_error(backend.name, backend.world_size, element_type, wire_bits))
         pids = os.environ.get("SWITCHML_BENCH_DAEMONS", "")
         self._daemons = [int(pid) for pid in pids.split(",") if pid] if backend.rank == 0 else []
 
@@ -147,11 +145,9 @@ class Series:
 class Scatters(Series):
     """A series of reduce-scatters; `part` gets the results."""
 
-    def __init__(
-        self, backend: Backend, backend_name: str, elements: int, element_type: str = "float32", wire_bits: int = 32
-    ) -> None:
+    def __init__(self, backend: Backend, elements: int, element_type: str = "float32", wire_bits: int = 32) -> None:
         length = elements // backend.world_size
-        super().__init__(backend, backend_name, length * backend.world_size, element_type, wire_bits)
+        super().__init__(backend, length * backend.world_size, element_type, wire_bits)
         self.part = _aligned_vector(length, element_type)
 
     def _error(self, number: int) -> float:
@@ -179,9 +175,9 @@ class Gathers(Scatters):
 class ScattersAndGathers(Scatters):
     """A series of reduce-scatters, each at the same time as an all-gather of other memory."""
 
-    def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
-        super().__init__(backend, backend_name, elements)
-        self.gathers = Gathers(backend, backend_name, elements)
+    def __init__(self, backend: Backend, elements: int) -> None:
+        super().__init__(backend, elements)
+        self.gathers = Gathers(backend, elements)
 
     def _fill(self, number: int) -> None:
         super()._fill(number)
@@ -206,7 +202,6 @@ class Broadcasts(Series):
 
 def _all_reduce(
     backend: Backend,
-    name: str,
     elements: int,
     calls: int,
     warm_up: int,
@@ -214,7 +209,7 @@ def _all_reduce(
     wire_bits: int = 32,
     magnitude_bits: int = 0,
 ) -> dict[str, Any]:
-    series = Series(backend, name, elements, element_type, wire_bits, magnitude_bits)
+    series = Series(backend, elements, element_type, wire_bits, magnitude_bits)
     return _all_reduces(series, backend, wire_bits, calls, warm_up)
 
 
@@ -226,48 +221,46 @@ def _all_reduces(series: Series, backend: Backend, wire_bits: int, calls: int, w
 
 def _all_reduce_digest(
     backend: Backend,
-    name: str,
     elements: int,
     calls: int,
     warm_up: int,
     element_type: str = "float32",
     wire_bits: int = 32,
 ) -> dict[str, Any]:
-    series = Series(backend, name, elements, element_type, wire_bits)
+    series = Series(backend, elements, element_type, wire_bits)
     answer = _all_reduces(series, backend, wire_bits, calls, warm_up)
     return answer | {"digest": hashlib.sha256(series.tensor.tobytes()).hexdigest()}
 
 
 def _reduce_scatter(
     backend: Backend,
-    name: str,
     elements: int,
     calls: int,
     warm_up: int,
     element_type: str = "float32",
     wire_bits: int = 32,
 ) -> dict[str, Any]:
-    series = Scatters(backend, name, elements, element_type, wire_bits)
+    series = Scatters(backend, elements, element_type, wire_bits)
     whole, part = backend.prepare(series.tensor), backend.prepare(series.part)
     reduce_scatter = backend.reduce_scatter_with(wire_bits)
     return series.run(_timed(lambda: reduce_scatter(whole, part)), calls, warm_up)
 
 
-def _all_gather(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
-    series = Gathers(backend, name, elements)
+def _all_gather(backend: Backend, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Gathers(backend, elements)
     whole, part = backend.prepare(series.tensor), backend.prepare(series.part)
     return series.run(_timed(lambda: backend.all_gather(part, whole)), calls, warm_up)
 
 
-def _scatter_and_gather(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
-    series = ScattersAndGathers(backend, name, elements)
+def _scatter_and_gather(backend: Backend, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = ScattersAndGathers(backend, elements)
     memory = [backend.prepare(x) for x in (series.tensor, series.part, series.gathers.part, series.gathers.tensor)]
     both = backend.scatter_and_gather()
     return series.run(_timed(lambda: both(*memory)), calls, warm_up)
 
 
-def _broadcast(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
-    series = Broadcasts(backend, name, elements)
+def _broadcast(backend: Backend, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Broadcasts(backend, elements)
     tensor = backend.prepare(series.tensor)
     return series.run(_timed(lambda: backend.broadcast(tensor)), calls, warm_up)
 
@@ -283,16 +276,16 @@ def _timed(call: Callable[[], object]) -> Callable[[], float]:
     return timed
 
 
-def _queue(backend: Backend, name: str, elements: int, tensors: int, calls: int, warm_up: int) -> dict[str, Any]:
-    series = Series(backend, name, elements * tensors)
+def _queue(backend: Backend, elements: int, tensors: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Series(backend, elements * tensors)
     prepared = [backend.prepare(tensor) for tensor in series.tensor.reshape(tensors, elements)]
 
     return series.run(_timed(lambda: backend.all_reduce_queued(prepared)), calls, warm_up)
 
 
-def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+def _python_cost(backend: Backend, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
     assert isinstance(backend, SwitchMLBackend)
-    series = Series(backend, name, elements)
+    series = Series(backend, elements)
     prepared = backend.prepare(series.tensor)
     python: list[tuple[float, float]] = []
 
@@ -308,7 +301,6 @@ def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up
 
 def _sparse(
     backend: Backend,
-    name: str,
     method: str,
     elements: int,
     block: int,
@@ -318,7 +310,7 @@ def _sparse(
     warm_up: int,
 ) -> dict[str, Any]:
     owned = owners(backend.world_size, elements // block, float(density), overlap)
-    series = Series(backend, name, elements, blocks=BlockPattern(backend.rank, owned, block))
+    series = Series(backend, elements, blocks=BlockPattern(backend.rank, owned, block))
     reduce = METHODS[method](backend, series.tensor, block)
     blocks: dict[str, int] = {}
 
@@ -333,8 +325,8 @@ def _sparse(
 class Urgent(Series):
     """A series of calls of an urgent job, during each of which another job reduces `behind`."""
 
-    def __init__(self, backend: SwitchMLBackend, backend_name: str, elements: int, behind: int) -> None:
-        super().__init__(backend, backend_name, elements)
+    def __init__(self, backend: SwitchMLBackend, elements: int, behind: int) -> None:
+        super().__init__(backend, elements)
         self._urgent, self._other = backend.urgent(), backend.communicator
         self.behind = _aligned_vector(behind, "float32")
         self._pattern_behind = Pattern(backend.rank, backend.world_size, behind) if behind else None
@@ -376,9 +368,9 @@ class Urgent(Series):
         return float(np.maximum(error, self._pattern_behind.largest_error(self.behind, number)))  # also keeps NaN
 
 
-def _urgent(backend: Backend, name: str, elements: int, behind: int, calls: int, warm_up: int) -> dict[str, Any]:
+def _urgent(backend: Backend, elements: int, behind: int, calls: int, warm_up: int) -> dict[str, Any]:
     assert isinstance(backend, SwitchMLBackend)
-    series = Urgent(backend, name, elements, behind)
+    series = Urgent(backend, elements, behind)
     return series.run(series.call, calls, warm_up)
 
 
@@ -416,7 +408,7 @@ def main() -> int:
                     break
                 try:
                     arguments = [int(word) if word.isdecimal() else word for word in words]
-                    answer = COMMANDS[command](backend, name, *arguments)
+                    answer = COMMANDS[command](backend, *arguments)
                 except Exception as error:
                     traceback.print_exc()
                     _answer(stream, {"error": f"{type(error).__name__}: {error}"})
