@@ -36,6 +36,10 @@ def register() -> None:
         adopt_master_port(dist.TCPStore)
     dist.Backend._plugins = _Plugins(dist.Backend._plugins)
     dist.Backend.register_backend("switchml", _make_group, extended_api=True, devices=["cpu", "cuda"])
+    if "SWITCHML_RECORD" in os.environ:
+        from switchml.torch.recording import install
+
+        install()
 
 
 def _make_group(backend_options: Any, pg_options: Any = None) -> Any:

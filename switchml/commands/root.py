@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Deferred", "Root", "cli", "terminate"]
 
 _COMMANDS: Final = {
+    "advise": (
+        "advise:advise",
+        "Run a PyTorch training for some steps, and say whether SwitchML makes it faster, and which options do.",
+    ),
     "agent": ("switch:agent_group", "Show agents."),
     "bench": ("bench:bench_group", "Measure all-reduces, compared with Gloo and Open MPI, and their parts."),
     "certs": (

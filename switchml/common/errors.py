@@ -12,6 +12,7 @@ __all__ = [
     "NamespaceError",
     "NoFabricError",
     "NotEndedError",
+    "NoStepsError",
     "OperationError",
     "ProgramNotFoundError",
     "RemoteRanksError",
@@ -63,6 +64,10 @@ class CommandNotExecutableError(OperationError):
 
 class NotEndedError(OperationError):
     """A job has not ended in the time that the caller was willing to wait."""
+
+
+class NoStepsError(OperationError):
+    """A program made no steps that could be recorded."""
 
 
 class LogNotFoundError(OperationError):

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import AllgatherOptions
 from switchml.client.calls import SkipZeros
 from switchml.client.errors import UnsupportedTensor
 from switchml.client.wire import Wire
+from switchml.torch import recording
 from switchml.torch.collectives import (
     AllGather,
     AllReduce,
@@ -611,9 +612,10 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         handed, read = ([_as_moved(operand.target) for operand in taken] for taken in (results, given))
         self._enter_gloo()
         work = call(_nested(outputs, iter(handed)), _nested(inputs, iter(read)))
-        if all(result.in_place for result in results) and [part.dtype for part in handed] == [
+        as_they_are = all(result.in_place for result in results) and [part.dtype for part in handed] == [
             tensor.dtype for tensor in tensors
-        ]:
+        ]
+        if as_they_are and recording.recorder is None:  # a work of C++ cannot be recorded
             return work
         return completed_after([work], name, tensors, lambda: _delivered(results), self._other_calls(name))
 

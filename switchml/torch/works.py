@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from switchml.torch import recording
 from switchml.torch.callbacks import run_callback
 from switchml.torch.errors import SwitchMLBackendError, forked_error
 from switchml.torch.tracing import never_compiled
@@ -41,6 +42,8 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         self._future: Any = None
         self._trigger: Any = None
         self._delivered: list[Any] = []  # CUDA events of the copies into the caller's tensors
+        self._recorder = recording.recorder
+        self._number = self._recorder.started(name, self._tensors) if self._recorder is not None else 0
 
     def complete(self, error: Exception | None = None, delivered: Sequence[Any] = ()) -> None:
         """End the collective, with `error` or successfully; `delivered` are the CUDA events of its tensors' copies."""
@@ -49,6 +52,8 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
             self._delivered = list(delivered)
             self._ended.set()
             trigger = self._trigger
+        if self._recorder is not None:
+            self._recorder.ended(self._number)
         if trigger is not None:
             run_callback(lambda: trigger.set_result(None))
 
@@ -78,8 +83,12 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
         if os.getpid() != self._pid and not self._ended.is_set():
             raise forked_error(self._description, self._pid)
+        if self._recorder is not None:
+            self._recorder.waits(self._number)
         if not self._ended.wait(seconds):
             raise dist.DistBackendError(f"{self._description} has not ended within {seconds:g} s; it continues")
+        if self._recorder is not None:
+            self._recorder.waited(self._number)
         self._outcome()
         return True
 

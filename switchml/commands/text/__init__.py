@@ -4,6 +4,7 @@ Imported only to print a result, because it needs rich.
 """
 
 from switchml.commands.text import (
+    advise,
     bench,
     certs,
     completion,
@@ -22,6 +23,7 @@ from switchml.commands.text.printing import print_text
 
 __all__ = [
     "print_text",
+    "advise",
     "bench",
     "certs",
     "completion",

@@ -1,0 +1,175 @@
+"""Advice on which options of SwitchML make a training program faster, from some of its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+from switchml.ops.step_model import Recording, Way, gloo_way, network_way, predicted
+
+__all__ = ["Advice", "Choice", "advise"]
+
+_WORTH: Final = 1.05  # an option that makes a step less than this much faster is not named
+_INFINITE: Final = 1e18  # bytes per second
+_MOSTLY_ZERO: Final = 0.5  # share of blocks with values below which leaving out the others may pay
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One way to run the program.
+
+    Attributes:
+        name: what it is.
+        seconds: the predicted time of a step.
+        gain: how many times faster that is than over Gloo.
+        accuracy: what it does to the results.
+        lines: what to write, as shell or Python.
+
+    """
+
+    name: str
+    seconds: float
+    gain: float
+    accuracy: str
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What the steps of a program have shown. Times are medians, in seconds.
+
+    Attributes:
+        workers: the number of ranks.
+        rate: bits per second of each rank's link, for which the predictions are.
+        gloo_here: a step over Gloo on this machine.
+        switch_here: a step through a switch on this machine, by shared memory.
+        computing: a step if collectives took no time.
+        gloo: the predicted step over Gloo.
+        calls: the collectives of a step.
+        bytes: their values.
+        largest: the bytes of the largest one.
+        choices: ways to run the program: Gloo's first, then those that pay, each with the ones before it.
+
+    """
+
+    workers: int
+    rate: int
+    gloo_here: float
+    switch_here: float
+    computing: float
+    gloo: float
+    calls: int
+    bytes: int
+    largest: int
+    choices: tuple[Choice, ...]
+
+    @property
+    def communicating(self) -> float:
+        """The share of Gloo's predicted step that is communication which nothing hides."""
+        return max(0.0, 1 - self.computing / self.gloo)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Option:
+    name: str
+    accuracy: str
+    lines: tuple[str, ...]
+    bits: int = 32
+    skips_zeros: bool = False
+    depth: int = 0
+
+    def way(self, before: _Option) -> Way:
+        """Return the way with this option and those before it."""
+        both = self.after(before)
+        return network_way(both.bits, both.skips_zeros, both.depth)
+
+    def after(self, before: _Option) -> _Option:
+        """Return this option with those before it."""
+        return dataclasses.replace(
+            self,
+            bits=min(self.bits, before.bits),
+            skips_zeros=self.skips_zeros or before.skips_zeros,
+            depth=max(self.depth, before.depth),
+        )
+
+
+def _base(command: Sequence[str], workers: int) -> _Option:
+    return _Option(
+        "switchml",
+        "float32 sums within 2^-22 of the largest value of a packet, the same bits on all ranks",
+        ('dist.init_process_group("switchml")', f"switchml-ctl job start --workers {workers} -- {' '.join(command)}"),
+    )
+
+
+_OPTIONS: Final = (
+    _Option(
+        "overlap of FSDP's collectives",
+        "the same bits",
+        ("from switchml.torch.fsdp import overlap", "overlap(model)  # after fully_shard"),
+        depth=2,
+    ),
+    _Option(
+        "blocks of zeros are not sent",
+        "the same bits",
+        ("export SWITCHML_TORCH_SKIP_ZEROS=auto",),
+        skips_zeros=True,
+    ),
+    _Option(
+        "16 bits for a value",
+        "gradients to 2^-13 of the largest value of a packet; accuracy within 0.2 points of float32 in docs/pytorch.md",
+        ("export SWITCHML_TORCH_WIRE=blocks:bits=16",),
+        bits=16,
+    ),
+    _Option(
+        "8 bits for a value",
+        "gradients to 2^-5 of the largest value of a packet, right on average; up to 0.5 points lower there",
+        ("export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic",),
+        bits=8,
+    ),
+)
+
+
+def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording, switch: Recording) -> Advice:
+    """Return advice for links of `rate` bits per second.
+
+    Args:
+        command: the program.
+        rate: bits per second.
+        traced: its steps over Gloo, with their collectives.
+        gloo: its steps over Gloo alone.
+        switch: its steps through a switch of this machine.
+
+    """
+    speed = rate / 8
+    collectives = [list(step.values()) for step in traced.collectives]
+    over_gloo = _median(traced, gloo_way(), speed)
+    chosen = _base(command, traced.ranks)
+    seconds = _median(traced, chosen.way(chosen), speed)
+    choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring", ())]
+    choices.append(Choice(chosen.name, seconds, over_gloo / seconds, chosen.accuracy, chosen.lines))
+    for option in _OPTIONS:
+        if option.skips_zeros and all(one.filled > _MOSTLY_ZERO for step in collectives for one in step):
+            continue
+        with_it = _median(traced, option.way(chosen), speed)
+        if seconds / with_it >= _WORTH:
+            chosen, seconds = option.after(chosen), with_it
+            choices.append(Choice(option.name, seconds, over_gloo / seconds, option.accuracy, option.lines))
+    sizes = [one.bytes for step in collectives for one in step]
+    return Advice(
+        workers=traced.ranks,
+        rate=rate,
+        gloo_here=statistics.median(gloo.seconds),
+        switch_here=statistics.median(switch.seconds),
+        computing=_median(traced, gloo_way(), _INFINITE),
+        gloo=over_gloo,
+        calls=round(statistics.mean(len(step) for step in collectives)),
+        bytes=round(statistics.mean(sum(one.bytes for one in step) for step in collectives)),
+        largest=max(sizes, default=0),
+        choices=tuple(choices),
+    )
+
+
+def _median(recording: Recording, way: Way, bytes_per_second: float) -> float:
+    return statistics.median(predicted(recording, way, bytes_per_second))

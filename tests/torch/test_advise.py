@@ -1,0 +1,69 @@
+"""`switchml-ctl advise`: a program's own steps, recorded over Gloo and through a switch."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fabric_harness import Ctl
+
+TRAINING = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+torch.manual_seed(1)
+dist.init_process_group(sys.argv[1])
+model = DistributedDataParallel(nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), bucket_cap_mb=0.3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[2])):
+    model(torch.randn(4, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained to the end")
+"""
+PARAMETERS = 4 * (256 * 256 + 256)
+
+
+@pytest.fixture
+def ctl() -> Iterator[Ctl]:
+    with tempfile.TemporaryDirectory(prefix="swml-") as base:  # short enough for the paths of Unix sockets
+        yield Ctl(Path(base) / "run")
+
+
+@pytest.mark.parametrize("backend", ["gloo", "switchml"])
+def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    options = ["--workers", "2", "--link", "100mbit", "--steps", "5"]
+    found = ctl.json("advise", *options, "--", sys.executable, str(script), backend, "1000000", timeout=180)
+    assert found["command"] == [sys.executable, str(script), backend, "1000000"]
+    assert found["bytes"] == 4 * PARAMETERS
+    assert 1 < found["calls"] <= 5
+    assert min(found["gloo_here"], found["switch_here"], found["computing"]) > 0
+    gloo, plain, *options_that_pay = found["choices"]
+    assert (gloo["name"], plain["name"]) == ("gloo", "switchml")
+    # With two ranks both send every byte once, so that only fewer bits make a step faster.
+    assert plain["gain"] == pytest.approx(1, abs=0.3)
+    assert gloo["seconds"] > 4 * PARAMETERS / 12.5e6
+    assert [choice["name"] for choice in options_that_pay] == ["16 bits for a value", "8 bits for a value"]
+    assert options_that_pay[-1]["lines"] == ["export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic"]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (TRAINING.replace("int(sys.argv[2])", "2"), "made 2 steps of an optimizer"),
+        ("print('no steps')", "made 0 steps"),
+    ],
+)
+def test_a_program_that_ends_early(ctl: Ctl, program: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    command = ["advise", "--workers", "2", "--link", "1gbit", "--", sys.executable, str(script), "gloo"]
+    failure = ctl.json(*command, status=1, timeout=180)
+    assert failure["error"] == "NoStepsError"
+    assert said in failure["message"]
+    assert "; rank 0 wrote:\n" in failure["message"]
+    assert failure["message"].endswith(("trained to the end", "no steps"))
