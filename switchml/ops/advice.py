@@ -38,7 +38,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What the steps of a program have shown. Times are medians, in seconds.
+    """The findings from the steps of a program. Times are medians, in seconds.
 
     Attributes:
         workers: the number of ranks.

@@ -71,7 +71,7 @@ def over_gloo(command: Sequence[str], workers: int, limits: Limits, *, traced: b
 
 
 def through_a_switch(settings: Settings, command: Sequence[str], workers: int, limits: Limits) -> Recording:
-    """Run the command as a job of a fabric of its own, which ends with it, and return its steps.
+    """Run the command as a job of a separate fabric, which ends with it, and return its steps.
 
     Raises NoStepsError, and what `run_job` raises.
     """
@@ -85,7 +85,7 @@ def through_a_switch(settings: Settings, command: Sequence[str], workers: int, l
 
 
 class _Silent:
-    """Observes a job whose output nobody needs; it is in the ranks' logs."""
+    """Observes a job without showing anything; its output is in the ranks' logs."""
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
         """Do nothing."""

@@ -1,8 +1,8 @@
 """Records the steps of a training program and its collectives, for `switchml-ctl advise`.
 
 It is turned on by SWITCHML_RECORD, a text of JSON that `switchml.ops.recorded_steps` makes: {"directory", "backend",
-"steps", "seconds"}. The program then uses that backend whatever it asks for, and ends after so many steps, or after so
-many seconds and the three steps that a statement needs. Each rank leaves a file `rank-N.json`.
+"steps", "seconds"}. The program then uses that backend whatever it asks for, and ends after `steps` steps, or when
+`seconds` are over and it has made the few steps that a statement needs. Each rank leaves a file `rank-N.json`.
 
 A step ends when an optimizer's `step` does. Times are in seconds since the step before.
 """

@@ -36,7 +36,7 @@ ONE_WAY = Way(
     lambda collective, _ranks: Load(*((0, 1000) if collective.name == "all_gather" else (1000, 0)), 0.0), depth=1
 )
 
-# Computes for 1 s, starts two all-reduces 1 s apart, and nobody waits for them: they end 4 s after the second.
+# Computes for 1 s, starts two all-reduces 1 s apart, and does not wait for them: they end 4 s after the second.
 DDP = [
     *(started(1, 1.0, "all_reduce", 1000), started(2, 2.0, "all_reduce", 3000)),
     *(event("end", 1, 3.0), event("end", 2, 6.0)),
@@ -52,7 +52,7 @@ FSDP = [
 ]
 
 
-def test_calls_that_nobody_waits_for_end_before_the_optimizer(tmp_path: Path) -> None:
+def test_calls_without_a_wait_end_before_the_optimizer(tmp_path: Path) -> None:
     found = recording(DDP, 7.0, tmp_path)
     assert RankStep.of({"seconds": 7.0, "optimizer": 0.5, "events": DDP}).rest == pytest.approx(1.0)
     # The first ends at 1 + 1, the second at 2 + 3, and the rank computes for another second.
