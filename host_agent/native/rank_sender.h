@@ -107,7 +107,7 @@ class RankSender {
   // Returns whether the values of a slot's RESULT are for some ranks only, and this one is among them.
   bool reads_values(uint32_t slot) const {
     const uint8_t owner = slots_.ticket(slot).owner;
-    return owner != wire::owner::everyone && (wire::readers_of(owner) >> assignment_.rank & 1U) != 0;
+    return owner != wire::owner::everyone && wire::reads(owner, assignment_.rank);
   }
   bool has_values(uint32_t slot) const { return (slots_.ticket(slot).flags & wire::flag::without_values) == 0; }
   // Bytes of the packet that is sent from a slot.

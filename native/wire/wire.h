@@ -118,6 +118,13 @@ inline uint64_t readers_of(uint8_t owner) {
   return all_but_one ? ~named : named;
 }
 
+// Returns whether a rank, of any number, reads the values of a RESULT with this owner.
+inline bool reads(uint8_t owner, uint32_t rank) {
+  const bool is_named = (owner & ~uint32_t{owner::except}) == owner::first + rank;
+  const bool all_but_one = (owner & owner::except) != 0;
+  return owner == owner::everyone || is_named != all_but_one;
+}
+
 // Returns the header of the same packet without its values.
 inline Header without_values(Header header) {
   header.count = 0;

@@ -198,7 +198,7 @@ bool Stream::may_answer(const Slot& slot, const channel::Ticket& result) const {
   const bool right_chunk =
       slot.sent.next ? result.chunk <= *slot.sent.next : result.chunk == static_cast<uint32_t>(slot.position);
   if ((result.flags & wire::flag::without_values) != 0) {
-    return right_chunk && (!reads(owner_of(slot.sent)) || !slot.sent.expects_words);
+    return right_chunk && (!wire::reads(owner_of(slot.sent), geometry_.rank) || !slot.sent.expects_words);
   }
   const wire::Format format = wire::format_of_sums(static_cast<uint32_t>(slot.sent.format));
   return right_chunk && slot.sent.expects_words && result.format == static_cast<uint16_t>(format);

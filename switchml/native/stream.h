@@ -75,8 +75,6 @@ class Stream {
   bool may_answer(const Slot& slot, const channel::Ticket& result) const;
   // Returns the header's `owner` of a contribution.
   uint8_t owner_of(const Contribution& sent) const;
-  // Returns whether this rank reads the words of a RESULT with this `owner`.
-  bool reads(uint8_t owner) const { return (wire::readers_of(owner) >> geometry_.rank & 1U) != 0; }
   // Returns whether the words need not travel: this rank alone reads their sum, and can add them to the RESULT's.
   bool may_keep_words(const Contribution& made) const;
   // Returns the words of a RESULT, to which it adds those that did not travel; null if this rank gets none.

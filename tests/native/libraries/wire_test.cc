@@ -48,6 +48,15 @@ TEST(Header, OwnerSaysWhoReadsTheValues) {
   EXPECT_EQ(readers_of(0xFF), ~uint64_t{0});
 }
 
+TEST(Header, RanksOfAnyNumberMayReadTheValues) {
+  for (const uint32_t rank : {0U, 63U, 64U, 4095U}) {
+    EXPECT_TRUE(reads(owner::everyone, rank));
+    EXPECT_EQ(reads(owner::first, rank), rank == 0);
+    EXPECT_EQ(reads(owner::first + 63, rank), rank == 63);
+    EXPECT_EQ(reads(owner::except + owner::first, rank), rank != 0);
+  }
+}
+
 TEST(Header, WhatIsStoredIsLoaded) {
   std::array<uint8_t, protocol::header_bytes> bytes{};
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(0x80 + i);
