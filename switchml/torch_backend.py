@@ -8,9 +8,12 @@ programs that do not use it: the backend itself is imported when the first group
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["register"]
+__all__ = ["RECORD", "register"]
+
+RECORD: Final = "SWITCHML_RECORD"
+"""The variable by which `switchml-ctl advise` has a program record its steps (`switchml.torch.recording`)."""
 
 
 class _Plugins(dict[str, Any]):
@@ -36,7 +39,7 @@ def register() -> None:
         adopt_master_port(dist.TCPStore)
     dist.Backend._plugins = _Plugins(dist.Backend._plugins)
     dist.Backend.register_backend("switchml", _make_group, extended_api=True, devices=["cpu", "cuda"])
-    if "SWITCHML_RECORD" in os.environ:
+    if RECORD in os.environ:
         from switchml.torch.recording import install
 
         install()

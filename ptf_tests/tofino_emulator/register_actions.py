@@ -18,7 +18,7 @@ class RegisterAction:
     """A register action: ``apply`` takes the stored words and the packet's fields by name, and returns (words, result).
 
     ``name`` is the compiler's, ``register`` the control plane's without ``pipe.``; ``widths`` are those of the stored
-    words, ``inputs`` gives the width of each field that is read. The result is None for an action without one.
+    words, ``inputs`` gives the width of each field that is read. The result is None if the action returns nothing.
     """
 
     name: str

@@ -74,7 +74,7 @@ Examples:
 )
 @click.option(
     "--seconds", type=click.FloatRange(1, 600), default=15.0, show_default=True, metavar="S",
-    help="End a run after so long, if it has made a few steps.",
+    help="End a run after this many seconds, if it has made five steps.",
 )  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import shlex
 import statistics
 from collections.abc import Sequence
 from typing import Final
@@ -50,7 +52,8 @@ class Advice:
         calls: the collectives of a step.
         bytes: their values.
         largest: the bytes of the largest one.
-        choices: ways to run the program: Gloo's first, then those that pay, each with the ones before it.
+        choices: ways to run the program: over Gloo, through a switch, and then with each option that pays and those
+            before it, of which fewer bits take the place of more.
 
     """
 
@@ -96,39 +99,47 @@ class _Option:
 
 
 def _base(command: Sequence[str], workers: int) -> _Option:
+    bits = math.floor(32 - math.log2(workers) - math.ceil(math.log2(workers)))  # the bound of `wire.Blocks`
     return _Option(
         "switchml",
-        "float32 sums within 2^-22 of the largest value of a packet, the same bits on all ranks",
-        ('dist.init_process_group("switchml")', f"switchml-ctl job start --workers {workers} -- {' '.join(command)}"),
+        f"float32 sums to 2^-{bits} of the largest magnitude in a packet, the same bits on all ranks",
+        ('dist.init_process_group("switchml")', f"switchml-ctl job start --workers {workers} -- {shlex.join(command)}"),
     )
 
 
-_OPTIONS: Final = (
-    _Option(
-        "overlap of FSDP's collectives",
-        "the same bits",
-        ("from switchml.torch.fsdp import overlap", "overlap(model)  # after fully_shard"),
-        depth=2,
-    ),
-    _Option(
-        "blocks of zeros are not sent",
-        "the same bits",
-        ("export SWITCHML_TORCH_SKIP_ZEROS=auto",),
-        skips_zeros=True,
-    ),
-    _Option(
-        "16 bits for a value",
-        "gradients to 2^-13 of the largest value of a packet; accuracy within 0.2 points of float32 in docs/pytorch.md",
-        ("export SWITCHML_TORCH_WIRE=blocks:bits=16",),
-        bits=16,
-    ),
-    _Option(
-        "8 bits for a value",
-        "gradients to 2^-5 of the largest value of a packet, right on average; up to 0.5 points lower there",
-        ("export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic",),
-        bits=8,
-    ),
-)
+def _options(workers: int) -> tuple[_Option, ...]:
+    """Return what a user can add, the options without loss first; fewer bits take the place of more."""
+
+    def rounded(bits: int) -> str:
+        levels = (2 ** (bits - 1) - 1) // workers  # those of `wire.Blocks`
+        return f"gradients rounded to {levels} levels on each side of 0, up to the largest magnitude in a packet"
+
+    return (
+        _Option(
+            "overlap of FSDP's collectives",
+            "the same bits",
+            ("from switchml.torch.fsdp import overlap", "overlap(model)  # after fully_shard"),
+            depth=2,
+        ),
+        _Option(
+            "blocks of zeros left out",
+            "the same bits",
+            ("export SWITCHML_TORCH_SKIP_ZEROS=auto",),
+            skips_zeros=True,
+        ),
+        _Option(
+            "16 bits for a value",
+            f"{rounded(16)}; the trainings of docs/pytorch.md end within 0.2 points of float32",
+            ("export SWITCHML_TORCH_WIRE=blocks:bits=16",),
+            bits=16,
+        ),
+        _Option(
+            "8 bits for a value",
+            f"{rounded(8)}, right on average; those trainings end up to 0.5 points lower",
+            ("export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic",),
+            bits=8,
+        ),
+    )
 
 
 def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording, switch: Recording) -> Advice:
@@ -149,7 +160,7 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
     seconds = _median(traced, chosen.way(chosen), speed)
     choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring", ())]
     choices.append(Choice(chosen.name, seconds, over_gloo / seconds, chosen.accuracy, chosen.lines))
-    for option in _OPTIONS:
+    for option in _options(traced.ranks):
         if option.skips_zeros and all(one.filled > _MOSTLY_ZERO for step in collectives for one in step):
             continue
         with_it = _median(traced, option.way(chosen), speed)

@@ -21,6 +21,7 @@ from switchml.launch.launcher import check_command, run_workers
 from switchml.launch.master_port import held_master_port
 from switchml.launch.settings import Settings
 from switchml.ops.step_model import Recording
+from switchml.torch_backend import RECORD
 
 __all__ = ["Limits", "over_gloo", "through_a_switch"]
 
@@ -114,7 +115,7 @@ def _told(directory: Path, backend: str, limits: Limits) -> dict[str, str]:
         "steps": limits.steps + _WARM_UP,
         "seconds": limits.seconds,
     }
-    return {"SWITCHML_RECORD": json.dumps(told)}
+    return {RECORD: json.dumps(told)}
 
 
 @contextlib.contextmanager

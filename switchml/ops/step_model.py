@@ -127,7 +127,6 @@ class RankStep:
         """Return it from a recorded step. A collective that no thread waits for must end before the optimizer steps."""
         actions: list[tuple[float, str, int]] = []
         last = 0.0
-        waiting: dict[int, float] = {}
         unwaited: dict[int, float] = {}  # the ends of collectives, by number
         for event in sorted(step["events"], key=lambda event: event["at"]):
             number, at = event["number"], event["at"]
@@ -136,7 +135,7 @@ class RankStep:
                 last, unwaited[number] = at, at
             elif event["kind"] == "wait":
                 actions.append((max(0.0, at - last), "wait", number))
-                last = waiting[number] = at
+                last = at
                 unwaited.pop(number, None)
             elif event["kind"] == "go on":
                 last = max(last, at)
@@ -162,7 +161,7 @@ class Recording:
     def read(cls, directory: Path, warm_up: int) -> Recording:
         """Read the files of all ranks, without the first steps.
 
-        Raises NoStepsError if the program has not made enough steps.
+        Raises NoStepsError if the program has not made enough steps, or not the same collectives on all ranks.
         """
         files = sorted(directory.glob("rank-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
         found = [json.loads(path.read_text()) for path in files]
@@ -173,12 +172,25 @@ class Recording:
                 f"needs at least {warm_up + 1}"
             )
         chosen = range(warm_up, count)
+        for number in chosen:
+            _require_same_calls([rank["steps"][number]["events"] for rank in found])
         filled = _filled_by_bytes(found[0]["steps"][:warm_up])
         return cls(
             ranks=len(found),
             seconds=tuple(max(rank["steps"][number]["seconds"] for rank in found) for number in chosen),
             steps=tuple(tuple(RankStep.of(rank["steps"][number]) for rank in found) for number in chosen),
             collectives=tuple(_collectives_of(found[0]["steps"][number], len(found), filled) for number in chosen),
+        )
+
+
+def _require_same_calls(events: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Raise NoStepsError if ranks have made different collectives in a step: not all of them in groups of all ranks."""
+    calls = [[(one["name"], one["bytes"]) for one in of_rank if one["kind"] == "start"] for of_rank in events]
+    other = next((rank for rank, of_rank in enumerate(calls) if of_rank != calls[0]), None)
+    if other is not None:
+        raise NoStepsError(
+            f"ranks 0 and {other} made other collectives in a step, {len(calls[0])} and {len(calls[other])} of them; "
+            "advice is for programs in which all ranks make the same ones"
         )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import json
 import os
 import threading
@@ -23,13 +24,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-__all__ = ["RECORD", "Recorder", "install", "recorder"]
+from switchml.torch_backend import RECORD
 
-RECORD: Final = "SWITCHML_RECORD"
+__all__ = ["Recorder", "install", "recorder"]
+
 _FEWEST_STEPS: Final = 5
 _NEXT: Final = 2  # steps until the end that rank 0 announces, which no rank can have reached before it reads that
-_TOGETHER_SECONDS: Final = 20.0
-_LOOK_SECONDS: Final = 0.02
 _BLOCK: Final = 256  # elements, of which a sparse all-reduce sends those that are not all zero
 _LOOKED_AT: Final = 2  # steps, the first ones, whose tensors are searched for blocks of zeros
 
@@ -109,7 +109,7 @@ class Recorder:
                 self._first = now
         if self._is_last(now):
             self._write()
-            self._wait_for_others()
+            dist.barrier()  # other ranks may still need this one for the step's collectives
             raise SystemExit(0)
         self._began = time.perf_counter()
 
@@ -130,13 +130,6 @@ class Recorder:
         partial = file.with_suffix(".new")
         partial.write_text(json.dumps({"world_size": dist.get_world_size(), "steps": self._steps}))
         partial.rename(file)
-
-    def _wait_for_others(self) -> None:
-        """Wait until all ranks have made the step, because they may need this one for its collectives."""
-        deadline = time.monotonic() + _TOGETHER_SECONDS
-        files = [self._directory / f"rank-{rank}.json" for rank in range(dist.get_world_size())]
-        while time.monotonic() < deadline and not all(file.exists() for file in files):
-            time.sleep(_LOOK_SECONDS)
 
 
 def _filled_blocks(tensors: list[Tensor]) -> float:
@@ -159,19 +152,19 @@ def install() -> None:
     recorder = Recorder(Path(told["directory"]), int(told["steps"]), float(told["seconds"]))
     backend = str(told["backend"])
     for name in ("init_process_group", "new_group"):
-        wrapped = _with_backend(getattr(dist, name), backend, first=name == "init_process_group")
+        wrapped = _with_backend(getattr(dist, name), backend)
         setattr(dist, name, wrapped)
         setattr(dist.distributed_c10d, name, wrapped)
 
 
-def _with_backend(function: Any, backend: str, first: bool) -> Any:
+def _with_backend(function: Any, backend: str) -> Any:
+    signature = inspect.signature(function)
+
     @functools.wraps(function)
     def called(*given: Any, **named: Any) -> Any:
-        if first and given:
-            given = given[1:]
-        named |= {"backend": backend}
+        arguments = signature.bind(*given, **named).arguments | {"backend": backend}
         if backend != "switchml":
-            named.pop("pg_options", None)
-        return function(*given, **named)
+            arguments.pop("pg_options", None)
+        return function(**arguments)
 
     return called

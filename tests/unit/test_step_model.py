@@ -117,6 +117,16 @@ def test_programs_without_steps(tmp_path: Path) -> None:
         recording(DDP, 7.0, tmp_path, steps=1)
 
 
+def test_ranks_with_other_calls(tmp_path: Path) -> None:
+    recording(DDP, 7.0, tmp_path)
+    file = tmp_path / "rank-2.json"
+    content = json.loads(file.read_text())
+    content["steps"][2]["events"] = FSDP
+    file.write_text(json.dumps(content))
+    with pytest.raises(NoStepsError, match="ranks 0 and 2 made other collectives in a step, 2 and 6 of them"):
+        Recording.read(tmp_path, warm_up=1)
+
+
 def test_options_that_pay_are_named(tmp_path: Path) -> None:
     found = recording(FSDP, 10.0, tmp_path)
     given = advice.advise(["python", "train.py"], 8 * 1000, found, found, found)
@@ -130,6 +140,9 @@ def test_options_that_pay_are_named(tmp_path: Path) -> None:
     assert gains == sorted(gains)
     assert given.computing == pytest.approx(4.0, rel=1e-2)
     assert (given.calls, given.bytes, given.largest) == (6, 6000, 1000)
+    _, plain, _, halves = given.choices
+    assert plain.accuracy.startswith("float32 sums to 2^-28 of the largest magnitude")
+    assert halves.accuracy.startswith("gradients rounded to 8191 levels")
     fast = advice.advise(["python", "train.py"], 100_000_000_000, found, found, found)
     assert [choice.name for choice in fast.choices] == ["gloo", "switchml"]
     assert fast.communicating < 0.01
@@ -139,4 +152,4 @@ def test_blocks_of_zeros_are_left_out_where_most_are_zero(tmp_path: Path) -> Non
     sparse = [{**one, "filled": 0.1} if one["kind"] == "start" else one for one in DDP]
     found = recording(sparse, 7.0, tmp_path)
     given = advice.advise(["python", "train.py"], 8 * 1000, found, found, found)
-    assert "blocks of zeros are not sent" in [choice.name for choice in given.choices]
+    assert "blocks of zeros left out" in [choice.name for choice in given.choices]

@@ -220,12 +220,7 @@ def _all_reduces(series: Series, backend: Backend, wire_bits: int, calls: int, w
 
 
 def _all_reduce_digest(
-    backend: Backend,
-    elements: int,
-    calls: int,
-    warm_up: int,
-    element_type: str = "float32",
-    wire_bits: int = 32,
+    backend: Backend, elements: int, calls: int, warm_up: int, element_type: str = "float32", wire_bits: int = 32
 ) -> dict[str, Any]:
     series = Series(backend, elements, element_type, wire_bits)
     answer = _all_reduces(series, backend, wire_bits, calls, warm_up)

@@ -30,7 +30,7 @@ def _(advised: Advised) -> Iterator[Part]:
     )
     choices = table("predicted", "step", "Gloo / this", "accuracy", right=("step", "Gloo / this"), wrap=("accuracy",))
     for number, choice in enumerate(advice.choices):
-        name = f"and {choice.name}" if number > 1 else choice.name
+        name = f"with {choice.name}" if number > 1 else choice.name
         choices.add_row(name, _milliseconds(choice.seconds), f"{choice.gain:.2f}", choice.accuracy)
     yield choices
     _, plain, *options = advice.choices
