@@ -71,6 +71,16 @@ class Rank {
     stream_->add(std::move(call));
   }
 
+  // Adds an all-gather of the bytes of each rank; `output` has those of all.
+  void gather(const std::vector<uint8_t>& input, std::vector<uint8_t>* output, uint32_t fingerprint) {
+    auto call = std::make_shared<Call>();
+    call->sequence = calls_++;
+    call->fingerprint = fingerprint;
+    call->codec =
+        make_codec(CallKind::bytes, {input.data(), output->data(), output->size(), Division::gather}, true, geometry_);
+    stream_->add(std::move(call));
+  }
+
   Stream& stream() { return *stream_; }
   const channel::Channel& memory() const { return channel_; }
   std::vector<std::shared_ptr<Call>> ended;
@@ -162,7 +172,7 @@ class Job {
       const channel::Channel& memory = ranks[rank]->memory();
       channel::Ticket& copy = memory.result_tickets()[slot];
       copy = result;
-      if (values_for_owners && result.owner != wire::owner::everyone && result.owner != wire::owner::first + rank) {
+      if (values_for_owners && !wire::reads(result.owner, static_cast<uint32_t>(rank))) {
         copy.flags |= wire::flag::without_values;
       }
       const bool has_values = (copy.flags & wire::flag::without_values) == 0;
@@ -752,6 +762,53 @@ TEST_P(Scatter, BetweenOtherCalls) {
     EXPECT_EQ(job.ranks[rank]->stream().position(), 1 + kChunks);
   }
   EXPECT_EQ(job.values_sent, 3 + (GetParam() ? kChunks : 3 * kChunks));
+  EXPECT_EQ(job.values_received, 3 + 2 * kChunks);  // the owner of a chunk keeps its words
+}
+
+TEST_P(Scatter, GatheredBytesDoNotComeBackToTheirRank) {
+  constexpr size_t kPart = 2 * kValues * kWordBytes + 5;
+  Job job(3);
+  job.values_for_owners = GetParam();
+  std::vector<std::vector<uint8_t>> inputs;
+  std::vector<uint8_t> all;
+  for (uint8_t rank = 0; rank < 3; ++rank) {
+    inputs.emplace_back(kPart, static_cast<uint8_t>(17 * rank + 1));
+    all.insert(all.end(), inputs.back().begin(), inputs.back().end());
+  }
+  std::vector<std::vector<uint8_t>> outputs(3, std::vector<uint8_t>(all.size()));
+  for (size_t rank = 0; rank < 3; ++rank) job.ranks[rank]->gather(inputs[rank], &outputs[rank], 4);
+  job.run();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_EQ(job.ranks[rank]->ended.size(), 1U);
+    EXPECT_EQ(outputs[rank], all);
+  }
+  EXPECT_EQ(job.values_received, 9U);
+  EXPECT_EQ(job.values_sent, GetParam() ? 18U : 27U);
+}
+
+TEST_P(Scatter, FlippedBitsOfAGatherAreFoundByWhoeverGetsThem) {
+  Job job(2);
+  job.values_for_owners = GetParam();
+  job.bits_flipped = 1U << 20U;  // in the first chunk, which rank 0 gives
+  const std::vector<uint8_t> input(kValues * kWordBytes, 1);
+  std::vector<std::vector<uint8_t>> outputs(2, std::vector<uint8_t>(2 * input.size()));
+  for (size_t rank = 0; rank < 2; ++rank) job.ranks[rank]->gather(input, &outputs[rank], 7);
+  job.run();
+  EXPECT_EQ(job.ranks[0]->stream().check_failed(), !GetParam());
+  EXPECT_TRUE(job.ranks[1]->stream().check_failed());
+}
+
+TEST_P(Scatter, AWrongCheckIsFoundByTheGiverToo) {
+  Job job(2);
+  job.values_for_owners = GetParam();
+  const std::vector<uint8_t> input(kValues * kWordBytes, 1);
+  std::vector<std::vector<uint8_t>> outputs(2, std::vector<uint8_t>(2 * input.size()));
+  for (size_t rank = 0; rank < 2; ++rank) job.ranks[rank]->gather(input, &outputs[rank], 7);
+  job.fault = [](uint32_t number, size_t rank, channel::Ticket* copy) {
+    if (number == 0 && rank == Job::kAllRanks) copy->check += 1;
+  };
+  job.run();
+  for (auto& rank : job.ranks) EXPECT_TRUE(rank->stream().check_failed());
 }
 
 TEST_P(Scatter, FlippedBitsAreFoundByWhoeverGetsThem) {
