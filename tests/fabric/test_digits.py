@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
 
 def test_eight_workers_train_as_well_as_one_process(ctl: Ctl) -> None:
-    result = ctl.json("job", "start", "--workers", "8", "--", sys.executable, str(EXAMPLE), timeout=110)
+    result = ctl.json("job", "start", "--workers", "8", "--", sys.executable, str(EXAMPLE))
     assert result["state"] == "COMPLETED"
     assert result["exit_codes"] == [0] * 8
     training = json.loads((Path(result["run_dir"]) / "training.json").read_text())

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fabric_harness import SCRIPTS, Ctl, why_no_namespaces
+from tests.support.fabric_harness import SCRIPTS, SECONDS, Ctl, why_no_namespaces
 
 DOCKER = Path(__file__).parents[2] / "docker"
 AGENTS = 8
@@ -62,12 +62,12 @@ class Containers:
             with pytest.raises(subprocess.TimeoutExpired):
                 self.processes[-1].wait(POLL_SECONDS)
 
-    def run(self, command: Sequence[str], variables: dict[str, str], timeout: float = 90) -> str:
+    def run(self, command: Sequence[str], variables: dict[str, str]) -> str:
         process = subprocess.Popen(
             command, env=self.environment(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         try:
-            output, _ = process.communicate(timeout=timeout)
+            output, _ = process.communicate(timeout=SECONDS)
         except BaseException:
             process.terminate()
             process.communicate(timeout=STOP_SECONDS)
@@ -227,7 +227,6 @@ def pod() -> Iterator[Pod]:
 
 
 @needs_bmv2
-@pytest.mark.timeout(300)
 def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None:
     common = {"SWITCHML_P4RUNTIME": "127.0.0.1:9559", "SWITCHML_CONTROLLER": "127.0.0.1:7600"}
     controller = common | {
@@ -256,7 +255,7 @@ def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None
     for agent in agents:
         containers.wait_healthy("agent", agent, pod.confine())
 
-    containers.run(pod.confine(script("demo.sh"), "--hidden", "32", "--epochs", "12"), common, timeout=240)
+    containers.run(pod.confine(script("demo.sh"), "--hidden", "32", "--epochs", "12"), common)
     training = containers.training()
     assert training["workers"] == AGENTS
     assert len(set(training["parameters_sha256"])) == 1
@@ -343,9 +342,7 @@ def test_packet_tests_on_the_soft_switch(containers: Containers) -> None:
 def test_packet_tests_on_bmv2(pod: Pod, containers: Containers) -> None:
     pytest.importorskip("ptf")
     command = [script("packet-tests.sh"), "bmv2", "--tests", "test_reduction.*"]
-    output = containers.run(
-        pod.confine(*command, capabilities=BMV2_CAPABILITIES), {"SWITCHML_PTF_NAMESPACE": "1"}, timeout=110
-    )
+    output = containers.run(pod.confine(*command, capabilities=BMV2_CAPABILITIES), {"SWITCHML_PTF_NAMESPACE": "1"})
     assert "none failed" in output
 
 

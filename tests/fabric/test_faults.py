@@ -6,7 +6,7 @@ from tests.support.fabric_harness import Ctl
 def test_sums_are_right_with_one_percent_of_everything(ctl: Ctl) -> None:
     faults = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "7")
     assert ctl.json("up", *faults)["options"]["drop"] == 0.01
-    result = ctl.json("job", "start", "--workers", "8", *ctl.worker("sums", "--sizes", "1,65,300000"), timeout=110)
+    result = ctl.json("job", "start", "--workers", "8", *ctl.worker("sums", "--sizes", "1,65,300000"))
     assert result["state"] == "COMPLETED"
     switch = result["switch"]
     # Losses affect both directions and each copy: about 1 % of contributions, and 1 % of results at each of 8 ranks.

@@ -42,7 +42,7 @@ class Outcome:
 
 def run_job(ctl: Ctl, *options: str) -> Outcome:
     """Run the job, and check that all ranks have the same results."""
-    job = ctl.json("job", "start", "--workers", str(RANKS), *options, *ctl.worker("lanes"), timeout=200)
+    job = ctl.json("job", "start", "--workers", str(RANKS), *options, *ctl.worker("lanes"))
     assert job["state"] == "COMPLETED"
     [first, *others] = [json.loads((Path(job["run_dir"]) / f"sums-{rank}.json").read_text()) for rank in range(RANKS)]
     assert first["values"] == VALUES
@@ -68,7 +68,6 @@ def test_every_width_and_rounding_gives_other_bits(expected: dict[str, str]) -> 
     assert len(of_float32) == len(set(of_float32)) == 5
 
 
-@pytest.mark.timeout(500)  # on a busy machine BMv2 needs minutes
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in FABRICS])
 def test_every_fabric_gives_the_same_bits_in_every_run(ctl: Ctl, name: str, expected: dict[str, str]) -> None:
     ctl.run("up", *FABRICS[name], "--values", str(VALUES))
@@ -78,7 +77,6 @@ def test_every_fabric_gives_the_same_bits_in_every_run(ctl: Ctl, name: str, expe
         assert ("injected_loss" in outcome.dropped) == name.endswith("faults")
 
 
-@pytest.mark.timeout(500)  # the emulator takes milliseconds for a packet
 @pytest.mark.skipif(not PROGRAM.exists(), reason="skipped: the program was not compiled for the emulator")
 @pytest.mark.parametrize("place", [ALONE, SPINE, LEAF], ids=["alone", "spine", "leaf"])
 def test_the_emulated_tofino_gives_the_same_bits(ctl: Ctl, place: Place, expected: dict[str, str]) -> None:

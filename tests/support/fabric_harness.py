@@ -15,6 +15,7 @@ from switchml.topologies.namespaces import require_privileges
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 WORKERS = Path(__file__).parent / "workers"
+SECONDS = 300  # for a command: only one that hangs takes as long
 
 
 class Ctl:
@@ -43,7 +44,7 @@ class Ctl:
             **options,
         )
 
-    def run(self, *arguments: str, status: int = 0, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, status: int = 0, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
         """Run a command and check its exit status."""
         process = self.start(*arguments)
         try:
@@ -55,7 +56,7 @@ class Ctl:
         assert process.returncode == status, f"{arguments}: {process.returncode}\n{stdout}\n{stderr}"
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
-    def json(self, *arguments: str, status: int = 0, timeout: float = 90) -> dict[str, Any]:
+    def json(self, *arguments: str, status: int = 0, timeout: float = SECONDS) -> dict[str, Any]:
         """Run a command with --json before a possible `--`; return the object on its standard output."""
         ours = list(arguments)
         ours.insert(ours.index("--") if "--" in ours else len(ours), "--json")

@@ -37,7 +37,7 @@ def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     options = ["--workers", "2", "--link", "100mbit", "--steps", "5"]
-    found = ctl.json("advise", *options, "--", sys.executable, str(script), backend, "1000000", timeout=180)
+    found = ctl.json("advise", *options, "--", sys.executable, str(script), backend, "1000000")
     assert found["command"] == [sys.executable, str(script), backend, "1000000"]
     assert found["bytes"] == 4 * PARAMETERS
     assert 1 < found["calls"] <= 5
@@ -62,7 +62,7 @@ def test_a_program_that_ends_early(ctl: Ctl, program: str, said: str, tmp_path: 
     script = tmp_path / "train.py"
     script.write_text(program)
     command = ["advise", "--workers", "2", "--link", "1gbit", "--", sys.executable, str(script), "gloo"]
-    failure = ctl.json(*command, status=1, timeout=180)
+    failure = ctl.json(*command, status=1)
     assert failure["error"] == "NoStepsError"
     assert said in failure["message"]
     assert "; rank 0 wrote:\n" in failure["message"]

@@ -259,7 +259,6 @@ def interrupted(rank: int, methods: list[str]) -> None:
         assert all(map(torch.equal, *found)), name
 
 
-@pytest.mark.timeout(400)  # nine trainings, each with several process groups: minutes on a busy machine
 @pytest.mark.parametrize("methods", [list(OF_BUCKETS)[begin::4] for begin in range(4)], ids="+".join)
 def test_a_training_continues_with_the_same_bits_when_ddp_reorders_its_bucket(ranks: Ranks, methods: list[str]) -> None:
     ranks.run(2, interrupted, methods)

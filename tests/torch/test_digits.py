@@ -47,7 +47,6 @@ def test_gloo_and_the_switch_end_alike_and_the_switch_always_the_same(
     assert ours["loss"][-1] < ours["loss"][0] / 10
 
 
-@pytest.mark.timeout(400)  # seven trainings: on a busy machine they take minutes
 def test_narrow_lanes_end_like_gloo(ranks: Ranks) -> None:
     compare = example("torch_digits_compare")
 

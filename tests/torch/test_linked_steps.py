@@ -21,7 +21,7 @@ def test_steps_of_two_workers() -> None:
     with tempfile.TemporaryDirectory(prefix="swml-") as base:  # short enough for the paths of Unix sockets
         ctl = Ctl(Path(base) / "run")
         small = ["--link", "1gbit", "--workers", "2", "--repetitions", "1", "--steps", "1"]
-        result = ctl.json("bench", "ddp", *small, "--torch-python", sys.executable, timeout=180)
+        result = ctl.json("bench", "ddp", *small, "--torch-python", sys.executable)
         assert Namespaces(Path(base) / "run-links").existing() == []
     rows = {(row["wrapper"], row["backend"]): row for row in result["rows"]}
     assert set(rows) == {(wrapper, backend) for wrapper in WRAPPERS for backend in ("switchml", "gloo")}
@@ -43,7 +43,7 @@ def test_compression_of_two_workers() -> None:
         small = ["--elements", "60000", "--link", "1gbit", "--workers", "2", "--repetitions", "1", "--iterations", "1"]
         small += ["--methods", f"wire:bits=8,shared_topk:density=0.01,{POWERSGD}", "--training-steps", "4"]
         small += ["--learning-rates", "1,0.5", "--momenta", "0.9,0"]
-        result = studies.json("grace", *small, "--torch-python", sys.executable, timeout=180)
+        result = studies.json("grace", *small, "--torch-python", sys.executable)
     rows = {row["method"]: row for row in result["rows"]}
     trained = [
         (sample["method"], sample["found"]["task"], sample["found"]["curve"])
@@ -77,7 +77,7 @@ def test_schedules_of_two_workers() -> None:
     with tempfile.TemporaryDirectory(prefix="swml-") as base:
         studies = Studies(Path(base) / "run")
         small = ["--policies", "p3", "--size", "4MiB", "--forward", "10ms", "--workers", "2", "--repetitions", "1"]
-        result = studies.json("bytescheduler", *small, "--torch-python", sys.executable, timeout=180)
+        result = studies.json("bytescheduler", *small, "--torch-python", sys.executable)
     rows = {row["policy"]: row for row in result["rows"]}
     assert list(rows) == ["fifo", "p3"]
     for row in rows.values():

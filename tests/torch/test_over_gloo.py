@@ -142,7 +142,6 @@ def odd_memory(rank: int, names: list[str], dtypes: tuple[torch.dtype, ...], siz
                 assert bits(read) == bits(given), case
 
 
-@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_moves_over_gloo_to_and_from_any_memory(ranks: Ranks) -> None:
     ranks.run(SIZE, odd_memory, list(MOVES), MOVED, FEW, seconds=100)
 
@@ -156,7 +155,6 @@ def udp_fabric() -> Iterator[Ctl]:
     yield from running_fabric("--transport", "udp")
 
 
-@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_large_moves_that_go_over_gloo_because_of_packets(server: RendezvousServer, udp_fabric: Ctl) -> None:
     large = [name for name in MOVES if name.startswith(("broadcast", "all_gather"))]
     Ranks(server, udp_fabric.run_dir).run(
@@ -170,7 +168,6 @@ def in_inference_mode(rank: int) -> None:
         odd_memory(rank, list(OPERATIONS), (torch.float32, torch.int16), FEW)
 
 
-@pytest.mark.timeout(400)  # thousands of calls: minutes on a busy machine
 def test_moves_and_reductions_in_inference_mode(ranks: Ranks) -> None:
     ranks.run(SIZE, in_inference_mode, seconds=100)
 

@@ -318,7 +318,6 @@ def refusals(rank: int) -> None:
     refused(RuntimeError, "Counting changes steps", optimizer.step)
 
 
-@pytest.mark.timeout(400)  # they make many process groups, which takes minutes on a busy machine
 def test_what_cannot_be_scheduled_is_refused_with_a_remedy(ranks: Ranks) -> None:
     ranks.run(2, refusals)
 
@@ -385,7 +384,6 @@ def changed_parameters(rank: int) -> None:
     refused(ValueError, "2.weight has a gradient already", lambda: scheduled(model))
 
 
-@pytest.mark.timeout(400)
 def test_parameters_that_change_and_gradients_set_by_hand_are_refused(ranks: Ranks) -> None:
     ranks.run(2, changed_parameters)
 

@@ -89,7 +89,6 @@ def trains(results: Connection, replica: int, run_dir: Path, lighthouse: str, st
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
     arguments = (fabric.run_dir, lighthouse)
     replicas = [Replica(server, trains, number, *arguments) for number in range(3)]
@@ -107,7 +106,6 @@ def test_replicas_die_and_return_while_the_others_go_on(server: RendezvousServer
         assert max(seconds for step, _, seconds in survivor.steps if step > begin) < 2
 
 
-@pytest.mark.timeout(600)
 def test_no_replica_trains_before_the_second_has_come(server: RendezvousServer, fabric: Ctl, lighthouse: str) -> None:
     steps = 10
     first = Replica(server, trains, 0, fabric.run_dir, lighthouse, steps)

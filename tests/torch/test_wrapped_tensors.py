@@ -80,7 +80,6 @@ def every_collective(rank: int) -> None:
         dist.all_reduce(TwoTensor(torch.ones(4), torch.ones(4)))
 
 
-@pytest.mark.timeout(400)  # imports of tensor parallelism: minutes on a busy machine
 def test_results_of_functional_collectives_in_every_collective(ranks: Ranks) -> None:
     ranks.run(SIZE, every_collective, seconds=100)
 
@@ -118,7 +117,6 @@ def pipeline(rank: int) -> list[float]:
     return losses
 
 
-@pytest.mark.timeout(400)  # imports of tensor parallelism: minutes on a busy machine
 def test_a_pipeline_of_tensor_parallel_stages_trains_as_over_gloo(ranks: Ranks) -> None:
     losses, expected = (ranks.run(4, pipeline, backend=backend, seconds=150) for backend in ("switchml", "gloo"))
     assert losses[2] == losses[3]
