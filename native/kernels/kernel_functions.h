@@ -12,6 +12,7 @@
 
 #include "native/kernels/half.h"
 #include "native/kernels/lanes.h"
+#include "native/kernels/parts.h"
 #include "native/kernels/weights.h"
 #include "native/wire/constants.h"
 
@@ -38,6 +39,14 @@ struct Factors {
   }
 };
 
+// How the sum of a block's values is computed: each value times the factors, rounded; then their sum times 2^-shift,
+// divided by the divisor.
+struct SumScale {
+  Factors factors;
+  int shift;
+  float divisor;
+};
+
 // The functions for values of one type.
 template <typename Value>
 struct ValueFunctions {
@@ -49,6 +58,8 @@ struct ValueFunctions {
   // takes any.
   uint64_t (*dequantize)(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor,
                          Value* values, bool alone);
+  // Preconditions as for dequantize().
+  void (*sum)(const Parts<Value>& parts, size_t count, const SumScale& scale, Value* sums);
   // Conversions to float32 and back; null for float32 itself.
   void (*widen)(const Value* values, size_t count, float* floats);
   void (*narrow)(const float* floats, size_t count, Value* values);
@@ -155,6 +166,7 @@ struct Functions {
   uint64_t (*pack)(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words);
   uint64_t (*unpack)(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values);
   uint64_t (*weigh)(const Weights& weights, const uint8_t* words, size_t first, size_t count);
+  void (*copy)(uint8_t* to, const uint8_t* from, size_t bytes, bool streamed);
 
   const ValueFunctions<float>& of(const float* /*type*/) const { return float32; }
   const ValueFunctions<Float16>& of(const Float16* /*type*/) const { return float16; }
@@ -219,6 +231,8 @@ uint64_t quantize(const Weights& weights, const Value* values, size_t first, siz
 template <typename Value>
 uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t first, size_t count, int shift, float divisor,
                     Value* values);
+template <typename Value>
+void sum(const Parts<Value>& parts, size_t first, size_t count, const SumScale& scale, Value* sums);
 template <typename Half>
 void widen(const Half* values, size_t first, size_t count, float* floats);
 template <typename Half>

@@ -39,6 +39,19 @@ Choice functions_for(Instructions instructions) {
 Instructions chosen = best_of_processor();
 Choice in_use = functions_for(chosen);
 
+// Makes a division by a power of two part of the shift, because it costs nothing there. Returns whether the functions
+// for instruction sets round a quotient with this shift and divisor once.
+template <typename Value>
+bool rounds_once(int* shift, float* divisor) {
+  int divisor_bits = 0;
+  if (std::frexp(*divisor, &divisor_bits) == 0.5F) {
+    *shift += divisor_bits - 1;
+    *divisor = 1.0F;
+    divisor_bits = 0;
+  }
+  return *shift <= largest_shift<Value>(divisor_bits) && *divisor <= kLargestDivisor<Value>;
+}
+
 bool are_zeros(const uint8_t* words, size_t count) {
   const size_t bytes = count * sizeof(uint32_t);
   return bytes == 0 || (words[0] == 0 && std::memcmp(words, words + 1, bytes - 1) == 0);
@@ -88,13 +101,7 @@ uint64_t quantize(const Weights& weights, const Value* values, size_t count, int
 template <typename Value>
 uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
                     bool alone) {
-  int divisor_bits = 0;
-  if (std::frexp(divisor, &divisor_bits) == 0.5F) {  // dividing by a power of two costs nothing
-    shift += divisor_bits - 1;
-    divisor = 1.0F;
-    divisor_bits = 0;
-  }
-  if (shift <= largest_shift<Value>(divisor_bits) && divisor <= kLargestDivisor<Value>) {
+  if (rounds_once<Value>(&shift, &divisor)) {
     return in_use.blocks->of(values).dequantize(weights, words, count, shift, divisor, values, alone);
   }
   if (are_zeros(words, count)) {  // nearly all blocks with such a shift, because the exponent of zeros is the lowest
@@ -102,6 +109,14 @@ uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, 
     return 0;
   }
   return kPortable.of(values).dequantize(weights, words, count, shift, divisor, values, alone);
+}
+
+template <typename Value>
+void sum_parts(const Parts<Value>& parts, size_t count, int shift, float divisor, Value* sums) {
+  const Factors factors(shift);
+  const bool once = rounds_once<Value>(&shift, &divisor);
+  const Functions& functions = once ? *in_use.blocks : kPortable;
+  functions.of(sums).sum(parts, count, {factors, shift, divisor}, sums);
 }
 
 template <typename Half>
@@ -123,6 +138,9 @@ template uint64_t dequantize(const Weights&, const uint8_t*, size_t, int, float,
 template uint32_t largest_magnitude(const BFloat16*, size_t);
 template uint64_t quantize(const Weights&, const BFloat16*, size_t, int, uint8_t*, const BFloat16*, bool);
 template uint64_t dequantize(const Weights&, const uint8_t*, size_t, int, float, BFloat16*, bool);
+template void sum_parts(const Parts<float>&, size_t, int, float, float*);
+template void sum_parts(const Parts<Float16>&, size_t, int, float, Float16*);
+template void sum_parts(const Parts<BFloat16>&, size_t, int, float, BFloat16*);
 template void widen(const Float16*, size_t, float*);
 template void widen(const BFloat16*, size_t, float*);
 template void narrow(const float*, size_t, Float16*);
@@ -134,6 +152,10 @@ uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8
 
 uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values) {
   return in_use.blocks->unpack(weights, words, count, values);
+}
+
+void copy(uint8_t* to, const uint8_t* from, size_t bytes, bool streamed) {
+  in_use.blocks->copy(to, from, bytes, streamed);
 }
 
 uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_t count) {

@@ -10,6 +10,7 @@
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
 #include "native/kernels/lanes.h"
+#include "native/kernels/parts.h"
 #include "native/kernels/weights.h"
 
 namespace switchml::kernels {
@@ -60,6 +61,11 @@ template <typename Value>
 uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, int shift, float divisor, Value* values,
                     bool alone = false);
 
+// sums[i] is the sum of the i-th values of all parts: what quantize() by `shift`, a sum of the words modulo 2^32 and
+// dequantize() by `shift` and `divisor` would give.
+template <typename Value>
+void sum_parts(const Parts<Value>& parts, size_t count, int shift, float divisor, Value* sums);
+
 // Conversions to float32, which is exact, and from float32, which rounds to nearest even (half.h describes NaN).
 template <typename Half>
 void widen(const Half* values, size_t count, float* floats);
@@ -70,6 +76,11 @@ void narrow(const float* floats, size_t count, Half* values);
 // sum of the words.
 uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words);
 uint64_t unpack(const Weights& weights, const uint8_t* words, size_t count, uint8_t* values);
+
+// Copies bytes, past the caches if they are `streamed`, because they will not be read soon.
+// Unlike memcpy(), which may use `rep movsb`, it is not several times slower where the two places are nearly the same
+// in their pages (glibc bug 30994).
+void copy(uint8_t* to, const uint8_t* from, size_t bytes, bool streamed);
 
 // Returns the weighed sum of words that begin at `first` in the block: for the words of a packet that lie beyond the
 // end of a tensor.

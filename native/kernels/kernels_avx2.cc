@@ -65,6 +65,9 @@ inline Floats plus_product(float added, Floats left, float right) {
   return _mm256_fmadd_ps(left, _mm256_set1_ps(right), _mm256_set1_ps(added));
 }
 
+// Stores at a multiple of the vector's size, past the caches.
+inline void stream(void* to, Words words) { _mm256_stream_si256(static_cast<__m256i*>(to), raw(words)); }
+
 // Returns the values as signed words, rounded to nearest even.
 inline Words rounded(Floats values) { return reinterpret_cast<Words>(_mm256_cvtps_epi32(values)); }
 

@@ -59,6 +59,8 @@ inline Floats plus_product(float added, Floats left, float right) {
   return _mm512_fmadd_ps(left, _mm512_set1_ps(right), _mm512_set1_ps(added));
 }
 
+inline void stream(void* to, Words words) { _mm512_stream_si512(static_cast<__m512i*>(to), raw(words)); }
+
 inline Words rounded(Floats values) {
   return reinterpret_cast<Words>(_mm512_cvt_roundps_epi32(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

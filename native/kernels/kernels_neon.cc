@@ -40,6 +40,8 @@ inline Floats plus_product(float added, Floats left, float right) {
   return vfmaq_n_f32(vdupq_n_f32(added), left, right);
 }
 
+inline void stream(void* to, Words words) { std::memcpy(to, &words, sizeof words); }
+
 inline Words rounded(Floats values) { return reinterpret_cast<Words>(vcvtnq_s32_f32(values)); }
 
 inline float64x2_t low_doubles(Words words) {

@@ -169,6 +169,29 @@ uint64_t dequantize(const Weights& weights, const uint8_t* words, size_t count, 
   return weighed<1>(weights.of.data(), count, words_at, words_from);
 }
 
+template <bool kTwoFactors, typename Value>
+void sum_scaled(const Parts<Value>& parts, size_t count, const SumScale& scale, Value* sums) {
+  const float first = scale.factors.first;
+  const float second = scale.factors.second;
+  const float divisor = scale.divisor;
+  const float unit = power_of_two(-scale.shift);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Words word{};
+    for (size_t part = 0; part < parts.count; ++part) {
+      word += rounded(scaled<kTwoFactors>(load_floats(parts.first[part] + i), first, second));
+    }
+    store_numbers(sums + i, scaled_words<Value>(word, unit, divisor));
+  }
+  portable::sum(parts, i, count, scale, sums);
+}
+
+template <typename Value>
+void sum(const Parts<Value>& parts, size_t count, const SumScale& scale, Value* sums) {
+  scale.factors.second == 1.0F ? sum_scaled<false>(parts, count, scale, sums)
+                               : sum_scaled<true>(parts, count, scale, sums);
+}
+
 uint64_t pack(const Weights& weights, const uint8_t* values, size_t count, uint8_t* words) {
   const auto words_at = [&](size_t i) {
     const Words word = load<Words>(values + 4 * i);
@@ -193,6 +216,34 @@ uint64_t weigh(const Weights& weights, const uint8_t* words, size_t first, size_
   const auto words_at = [&](size_t i) { return swapped(load<Words>(words + 4 * i)); };
   const auto words_from = [&](size_t i) { return portable::weigh(weights, words, first, i, count); };
   return weighed<1>(weights.of.data() + first, count, words_at, words_from);
+}
+
+template <typename Store>
+inline void copy_by(uint8_t* to, const uint8_t* from, size_t bytes, const Store& put) {
+  // A streaming store needs an aligned place.
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % sizeof(Words));
+  std::memcpy(to, from, head);
+  size_t i = head;
+  for (; i + 4 * sizeof(Words) <= bytes; i += 4 * sizeof(Words)) {
+    const auto first = load<Words>(from + i);
+    const auto second = load<Words>(from + i + sizeof(Words));
+    const auto third = load<Words>(from + i + 2 * sizeof(Words));
+    const auto fourth = load<Words>(from + i + 3 * sizeof(Words));
+    put(to + i, first);
+    put(to + i + sizeof(Words), second);
+    put(to + i + 2 * sizeof(Words), third);
+    put(to + i + 3 * sizeof(Words), fourth);
+  }
+  std::memcpy(to + i, from + i, bytes - i);
+}
+
+void copy(uint8_t* to, const uint8_t* from, size_t bytes, bool streamed) {
+  if (streamed) {
+    copy_by(to, from, bytes, [](uint8_t* at, Words words) { stream(at, words); });
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // streaming stores are weakly ordered
+  } else {
+    copy_by(to, from, bytes, [](uint8_t* at, Words words) { store(at, words); });
+  }
 }
 
 template <typename Half>
@@ -563,12 +614,14 @@ void write_dynamic8(const Value* values, size_t count, const Factors& factors, u
 }
 
 constexpr Functions kFunctions = {
-    {largest_magnitude<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
-    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
-    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    {largest_magnitude<float>, quantize<float>, dequantize<float>, sum<float>, nullptr, nullptr},
+    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, sum<Float16>, widen<Float16>, narrow<Float16>},
+    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, sum<BFloat16>, widen<BFloat16>,
+     narrow<BFloat16>},
     pack,
     unpack,
     weigh,
+    copy,
 };
 
 constexpr LaneFunctions kLaneFunctions = {

@@ -90,6 +90,23 @@ Value random_value() {
   return value;
 }
 
+void compare_copies(kernels::Instructions instructions) {
+  std::vector<uint8_t> bytes(4 * kMost);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random32());
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{255}, size_t{1000}, 2 * kMost}) {
+    for (const size_t from : {0, 16, 33}) {
+      for (const size_t to : {0, 1, 48}) {
+        for (const bool streamed : {false, true}) {
+          compare<uint8_t>(instructions, "copy", 4 * kMost, [&](uint8_t* out) {
+            kernels::copy(out + to, bytes.data() + from, size, streamed);
+            return uint64_t{0};
+          });
+        }
+      }
+    }
+  }
+}
+
 template <typename Value>
 void compare_values(kernels::Instructions instructions, size_t count) {
   std::vector<Value> values(count);
@@ -111,6 +128,19 @@ void compare_values(kernels::Instructions instructions, size_t count) {
       const int shift = 31 - headroom - (exponent - 126) - (finer ? static_cast<int>(random32() % 40) : 0);
       compare<uint8_t>(instructions, "quantize", 4 * count,
                        [&](uint8_t* words) { return kernels::quantize(kWeights, values.data(), count, shift, words); });
+    }
+  }
+  std::vector<Value> reversed(values.rbegin(), values.rend());
+  for (const size_t ranks : {2, 3, 8}) {
+    std::vector<const Value*> rows;
+    for (size_t rank = 0; rank < ranks; ++rank) rows.push_back(rank % 3 == 0 ? reversed.data() : values.data());
+    const kernels::Parts<Value> parts{rows.data(), ranks};
+    for (const float divisor : {1.0F, static_cast<float>(ranks), 3000.0F}) {
+      const int shift = 31 - 3 - (exponent - 126);
+      compare<Value>(instructions, "sum_parts", count, [&](Value* sums) {
+        kernels::sum_parts(parts, count, shift, divisor, sums);
+        return uint64_t{0};
+      });
     }
   }
   std::vector<uint8_t> words(4 * count);
@@ -477,6 +507,7 @@ int main(int argc, char** argv) {
   std::printf("compared with the portable kernels:");
   for (const kernels::Instructions instructions : switchml::kernels::kAllInstructions) {
     if (instructions == kernels::Instructions::portable || !switchml::kernels::cpu_has(instructions)) continue;
+    compare_copies(instructions);
     for (size_t count = 0; count <= kMost; count = count < 70 ? count + 1 : (count < 256 ? 256 : count + 1792)) {
       compare_values<float>(instructions, count);
       compare_values<kernels::Float16>(instructions, count);
