@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from switchml.benchmarks import open_mpi
@@ -13,13 +14,14 @@ from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKE
 __all__ = [
     "COLLECTIVES",
     "ELEMENT_TYPES",
-    "IN_FLOATS",
     "LINK_PEERS",
     "MAGNITUDE_BITS",
     "OVERLAPS",
     "PEERS",
     "SPARSE_PEERS",
     "TRANSPORTS",
+    "VARIANTS",
+    "Variant",
     "densities",
     "each",
     "names",
@@ -37,8 +39,22 @@ T = TypeVar("T")
 TRANSPORTS: Final = ("shm", "udp")
 """The transports by which SwitchML's ranks reach their switch."""
 
-IN_FLOATS: Final = {f"{transport}-float": transport for transport in TRANSPORTS}
-"""The same transports where the switch adds up floats as such (docs/floats.md), by their names as systems."""
+
+@dataclass(frozen=True)
+class Variant:
+    """Another way to sum over one of the TRANSPORTS: over another wire, or without direct calls."""
+
+    transport: str
+    wire: str = ""
+    direct: bool = True
+
+
+VARIANTS: Final = {
+    "shm-float": Variant("shm", wire="floats"),
+    "udp-float": Variant("udp", wire="floats"),
+    "shm-switch": Variant("shm", direct=False),
+}
+"""Those where the switch adds up floats as such (docs/floats.md), and where it adds up all values, by name."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""

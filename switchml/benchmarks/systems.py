@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from switchml import benchmarks
 from switchml.benchmarks import gloo, open_mpi
 from switchml.benchmarks.errors import BenchmarkError
-from switchml.benchmarks.options import IN_FLOATS, PEERS, TRANSPORTS
+from switchml.benchmarks.options import PEERS, TRANSPORTS, VARIANTS
 from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from switchml.benchmarks.workers.counters import take_share
 from switchml.common.processes import ProcessRecord
@@ -62,7 +62,7 @@ def prepare_work_directory(directory: Path, advice: str) -> None:
 
     Raises BenchmarkError, with `advice`, if its path is too long for Unix sockets.
     """
-    longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *IN_FLOATS, *PEERS)), key=len)
+    longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *VARIANTS, *PEERS)), key=len)
     if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
         raise BenchmarkError(f"{longest} is too long for a Unix socket; {advice}")
     modules = directory / "modules" / "switchml"
@@ -101,6 +101,7 @@ class SwitchML:
     switch: str = ""
     aggregators: tuple[str, ...] = ()
     wire: str = ""  # of its all-reduces; empty: the usual one
+    direct: bool = True  # ranks that share memory add up values themselves
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -128,6 +129,7 @@ class SwitchML:
             shared = rank_environment(directory) | {
                 "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons),
                 "SWITCHML_BENCH_WIRE": self.wire,
+                "SWITCHML_DIRECT": "1" if self.direct else "0",
             }
             command = rank_command(sys.executable, "switchml", address)
             return launch_each(

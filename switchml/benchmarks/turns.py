@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import MissingPeer, RankFailed
-from switchml.benchmarks.options import IN_FLOATS, size_text
+from switchml.benchmarks.options import VARIANTS, Variant, size_text
 from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.systems import Peer, System, own_fabric
 from switchml.common.progress import Progress
@@ -142,15 +142,14 @@ def systems(
                 report(f"{name} is left out: {peer}")
             else:
                 found.append(peer)
+        variants = {name: VARIANTS.get(name, Variant(name)) for name in transports}
         fabrics = {
             transport: stack.enter_context(own_fabric(transport, directory))
-            for transport in dict.fromkeys(IN_FLOATS.get(name, name) for name in transports)
+            for transport in dict.fromkeys(variant.transport for variant in variants.values())
         }
         ours: list[System] = [
-            dataclasses.replace(fabrics[IN_FLOATS[name]], name=name, wire="floats")
-            if name in IN_FLOATS
-            else fabrics[name]
-            for name in transports
+            dataclasses.replace(fabrics[variant.transport], name=name, wire=variant.wire, direct=variant.direct)
+            for name, variant in variants.items()
         ]
         yield ours + found, missing
 

@@ -115,9 +115,9 @@ transports = named(
 )
 summing_transports = named(
     *("--transport", "transports"),
-    known=(*TRANSPORTS, *options.IN_FLOATS),
+    known=(*TRANSPORTS, *options.VARIANTS),
     default="shm,udp",
-    help_text="How ranks reach the switch; with shm-float or udp-float it adds up floats as such.",
+    help_text="How ranks reach the switch, which adds up floats as such with -float, and all values with shm-switch.",
 )
 queues = option(
     *("--queue", "queues"),
