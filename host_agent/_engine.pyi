@@ -90,6 +90,7 @@ class RankAssignment:
     `workers`: above that of all ranks of the job here, or 0 for the world size.
     `optional_values`: the pipelines of the job take contributions without values in any phase.
     `owned_results`: they send values that only one rank reads to this rank alone.
+    `one_port`: all ranks of the job are at one port, so that those on a shm port can share memory.
     `formats`: they take contributions in format f if its bit f is set.
     `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
     `tenant`: a number for the owner of the job.
@@ -117,6 +118,7 @@ class RankAssignment:
         secret: int = 0,
         optional_values: bool = False,
         owned_results: bool = False,
+        one_port: bool = False,
         formats: int = 2,
         workers: int = 0,
         priority: int = 0,

@@ -110,10 +110,15 @@ class PlacedJob:
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
             formats=sorted(self._formats()),
             owned_results=not job.in_tree and all(one.driver.capabilities.owned_results for one in self.switches),
+            one_port=self._at_one_port(),
             priority=job.priority,
             tenant=job.tenant,
             aggregators=[_aggregator(one.config) for one in self.switches] if over_aggregators else [],
         )
+
+    def _at_one_port(self) -> bool:
+        """Return whether all ranks are at the same port of one switch, as those are that share memory with it."""
+        return len({(rank.switch, rank.switch_port) for rank in self.job.ranks}) == 1
 
     def _formats(self) -> frozenset[Format]:
         """Return the formats in which ranks may send: codes come to the lowest switches only, other formats to all."""

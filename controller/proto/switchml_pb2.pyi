@@ -459,7 +459,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant", "aggregators", "formats", "check_key")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant", "aggregators", "formats", "check_key", "one_port")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -485,6 +485,7 @@ class Assignment(_message.Message):
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     FORMATS_FIELD_NUMBER: _ClassVar[int]
     CHECK_KEY_FIELD_NUMBER: _ClassVar[int]
+    ONE_PORT_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -510,7 +511,8 @@ class Assignment(_message.Message):
     aggregators: _containers.RepeatedCompositeFieldContainer[Aggregator]
     formats: _containers.RepeatedScalarFieldContainer[int]
     check_key: bytes
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ..., formats: _Optional[_Iterable[int]] = ..., check_key: _Optional[bytes] = ...) -> None: ...
+    one_port: bool
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ..., formats: _Optional[_Iterable[int]] = ..., check_key: _Optional[bytes] = ..., one_port: bool = ...) -> None: ...
 
 class Aggregator(_message.Message):
     __slots__ = ("address", "udp_port")

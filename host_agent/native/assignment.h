@@ -38,6 +38,7 @@ struct RankAssignment {
   uint32_t secret = 0;            // of the epoch; part of every packet of the job
   bool optional_values = false;   // the pipelines take contributions without values in any phase (channel.h)
   bool owned_results = false;     // the pipelines send values that one rank reads to this rank only
+  bool one_port = false;          // all ranks of the job are at the same port of one switch
   // Bit f: the switches take contributions with values in wire::Format f.
   uint32_t formats = 1U << static_cast<uint32_t>(wire::Format::int32);
   uint32_t slot_uses = wire::kSlotUses;  // the limit of uses of a slot in the epoch

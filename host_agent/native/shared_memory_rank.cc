@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -122,7 +123,7 @@ ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const 
     close_all(reply.descriptors);
     throw std::invalid_argument("the program that listens there is not a switch of this version");
   }
-  if (reply.answer.granted == 0 || (bind && reply.descriptors.back() < 0)) {
+  if (reply.answer.granted == 0 || (bind && reply.descriptors[1] < 0)) {
     close_all(reply.descriptors);
     reply.answer.reason.back() = '\0';
     throw std::invalid_argument(std::string("the switch refuses: ") + reply.answer.reason.data());
@@ -183,7 +184,8 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     assignment.owned_results ? 1U : 0U,
                                     assignment.formats,
                                     assignment.priority,
-                                    assignment.tenant};
+                                    assignment.tenant,
+                                    assignment.one_port ? 1U : 0U};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;
@@ -221,7 +223,9 @@ std::vector<int> SharedMemoryRank::open_channel() {
   if (taken_) {
     throw std::logic_error("the rank has a channel already");
   }
-  std::vector<int> descriptors(descriptors_.begin(), descriptors_.end());
+  std::vector<int> descriptors;
+  std::copy_if(descriptors_.begin(), descriptors_.end(), std::back_inserter(descriptors),
+               [](int descriptor) { return descriptor >= 0; });
   taken_ = true;
   return descriptors;
 }
@@ -241,6 +245,7 @@ RankStatus SharedMemoryRank::status() const {
   if (waiting <= slots_) {
     status.position += waiting;
   }
+  status.position += control->process.direct_chunks.load(std::memory_order_relaxed);
   status.sent = control->server.sent.load(std::memory_order_relaxed);
   status.sent_without_values = control->server.sent_without_values.load(std::memory_order_relaxed);
   status.received = control->server.received.load(std::memory_order_relaxed);

@@ -27,7 +27,7 @@ class ShmConnector {
 
   struct Reply {
     channel::ShmAnswer answer{};
-    std::array<int, channel::kShmDescriptors> descriptors{-1, -1};  // the caller must close those that are not -1
+    std::array<int, channel::kShmDescriptors> descriptors{-1, -1, -1};  // the caller must close those that are not -1
   };
   Reply ask(const channel::ShmRequest& request) const;
   int fd() const { return socket_; }
@@ -77,7 +77,7 @@ class SharedMemoryRank : public Rank {
   uint16_t connection_ = 0;
   channel::SharedMemory memory_;  // read only
   std::mutex mutex_;              // guards the members below, and lets one request at a time go to the switch
-  std::array<int, channel::kShmDescriptors> descriptors_{-1, -1};
+  std::array<int, channel::kShmDescriptors> descriptors_{-1, -1, -1};
   bool taken_ = false;
 };
 

@@ -45,7 +45,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483131;  // "SWMLCH11": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483132;  // "SWMLCH12": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -83,6 +83,7 @@ struct ProcessCounters {
   std::atomic<uint64_t> dequantize_ns;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
   std::atomic<uint64_t> sparse_calls_dense;
+  std::atomic<uint64_t> direct_chunks;  // that this rank has put where the ranks add them up themselves
   // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> since;

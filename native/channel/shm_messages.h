@@ -6,7 +6,8 @@
 // is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch`, which is followed by
 // one uint32_t for each slot (docs/protocol.md, "A change of epoch"). The answer to either is followed by one uint32_t
 // for each slot: the number of its phases that the rank holds. Two descriptors come with the answer to `bind`: the
-// rank's memory (channel.h) and its doorbell, an eventfd.
+// rank's memory (channel.h) and its doorbell, an eventfd; and a third one, the job's memory for direct calls
+// (direct_memory.h), if all its ranks come to this port.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 namespace switchml::channel {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523037;  // "SWMLSR07"
+  static constexpr uint64_t kMagic = 0x53574D4C53523038;  // "SWMLSR08"
   static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -39,6 +40,7 @@ struct ShmRequest {
   uint32_t formats;          // as in Geometry
   uint32_t priority;         // among the jobs of the tenant
   uint64_t tenant;
+  uint32_t one_port;  // 1: all ranks of the job come to this port, so that they can share memory with each other
 };
 
 struct ShmAnswer {
@@ -51,6 +53,6 @@ struct ShmAnswer {
   std::array<char, 240> reason;  // ends with a zero
 };
 
-constexpr int kShmDescriptors = 2;
+constexpr size_t kShmDescriptors = 3;
 
 }  // namespace switchml::channel

@@ -87,15 +87,14 @@ def address_of(array: object) -> int:
 
 class CallDescription:
     """
-    A call over `size` elements (bytes for KIND_BYTES). `input` and `output` are addresses.
+    A call over `size` elements (bytes for KIND_BYTES), except for its memory.
 
     With DIVISION_WHOLE both arrays have all elements. With DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the
     elements are one part of equal length for each rank, and the output or the input has only the part of this rank.
     A rank that does not `contribute` to a call of bytes adds nothing to them. All ranks must have the same
     `call_hash`. The sums of integers must fit lanes of `lane_bits` bits. A sum with FORM_SPARSE has the same result,
     and sends only the blocks that have values, if the pipeline can do that; with FORM_AUTOMATIC it does so where
-    earlier calls suggest it. `format` is that of floating-point numbers in packets. `sequence` is the number of the
-    call in its job, for `Lockstep`: a communicator counts its calls itself.
+    earlier calls suggest it. `format` is that of floating-point numbers in packets.
 
     Raises ValueError for a number that is out of range.
     """
@@ -104,8 +103,6 @@ class CallDescription:
         self,
         *,
         kind: int,
-        input: int,
-        output: int,
         size: int,
         division: int,
         call_hash: int,
@@ -113,7 +110,6 @@ class CallDescription:
         lane_bits: int = 32,
         stochastic: bool = False,
         seed: int = 0,
-        sequence: int = 0,
         form: int = 0,
         format: int = 1,
     ) -> None: ...
@@ -156,10 +152,21 @@ class Lockstep:
     """
 
     def __init__(
-        self, call: CallDescription, *, rank: int, world_size: int, values: int, optional_values: bool
+        self,
+        call: CallDescription,
+        input: int,
+        output: int,
+        *,
+        sequence: int,
+        rank: int,
+        world_size: int,
+        values: int,
+        optional_values: bool,
     ) -> None:
         """
-        Begin the call in a job with these properties. Raises ValueError for arguments that cannot be.
+        Begin the call, which is number `sequence` in a job with these properties, over the memory at two addresses.
+
+        Raises ValueError for arguments that cannot be.
         """
 
     @property
@@ -192,15 +199,18 @@ class Communicator:
     One rank's end of the memory that it shares with its agent, and the thread that works on it.
     """
 
-    def __init__(self, check_key: bytes, memory_fd: int, doorbell_fd: int, results_fd: int = -1) -> None:
+    def __init__(
+        self, check_key: bytes, memory_fd: int, doorbell_fd: int, shared_fd: int = -1, *, direct: bool = True
+    ) -> None:
         """
-        Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` is
-        the memory of the job's results where the switch shares the rank's.
+        Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `shared_fd` is
+        the memory that the job's ranks on this machine share: their results or, where the switch shares it, that for
+        direct calls, which no rank makes unless all are `direct`.
         """
 
-    def submit(self, call: CallDescription, awaited: bool = False) -> int:
+    def submit(self, call: CallDescription, input: int, output: int, awaited: bool = False) -> int:
         """
-        Start a call and return its ticket: the number of calls before it.
+        Start a call over the memory at two addresses, and return its ticket: the number of calls before it.
 
         `awaited` tells that this thread calls `wait` next: a short call may begin only there. Raises ValueError for
         memory that no array can have, for parts of unequal length, and after `abandon`.

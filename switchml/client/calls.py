@@ -90,13 +90,11 @@ class Call:
         """Bytes of the elements of all parts."""
         return self.whole.size if self.whole else 0
 
-    def description(self, rank: int, sequence: int) -> _native.CallDescription:
-        """Return what the native code must know about the call at this rank, as number `sequence` of its epoch."""
-        result, wire = self.output or self.buffer, PLAIN if self.wire is None else self.wire.native
+    def description(self, rank: int) -> _native.CallDescription:
+        """Return what the native code must know about the call at this rank, except for its memory."""
+        wire = PLAIN if self.wire is None else self.wire.native
         return _native.CallDescription(
             kind=self.kind,
-            input=self.buffer.address if self.buffer else 0,
-            output=result.address if result else 0,
             size=self.bytes if self.kind == _native.KIND_BYTES else self.elements,
             division=_DIVISIONS.get(self.operation, _native.DIVISION_WHOLE),
             call_hash=self.fingerprint,
@@ -104,10 +102,21 @@ class Call:
             lane_bits=wire.bits,
             stochastic=wire.stochastic,
             seed=wire.seed,
-            sequence=sequence,
             form=_FORMS[self.skip_zeros],
             format=wire.format,
         )
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """All that `description` depends on: calls of the same identity at one rank have the same."""
+        return self.operation, self.op, self.dtype, self.elements, self.root, self.wire, self.skip_zeros
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the memory that is read and of that which gets the result; 0 for a barrier."""
+        if self.buffer is None:
+            return 0, 0
+        return self.buffer.address, (self.output or self.buffer).address
 
     @property
     def written(self) -> list[tuple[int, int]]:

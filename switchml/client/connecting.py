@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from switchml import _native
 from switchml.client import metrics
 from switchml.client.agent_connection import attach
 from switchml.client.arguments import checked_priority, positive_seconds
 from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.client.environment import find_target
+from switchml.client.epoch_calls import communicator_over
 from switchml.client.membership import Membership
 from switchml.common.version import VERSION
 
@@ -91,7 +91,7 @@ def connect(
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:
-        native = _native.Communicator(attachment.check_key, *descriptors)
+        native = communicator_over(attachment, descriptors)
     except BaseException:
         connection.close(attachment.epoch, 0, "its shared memory cannot be used")
         raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
+from typing import Final
 
 from switchml import _native
 from switchml.client.agent_connection import Attachment
@@ -12,7 +15,19 @@ from switchml.client.calls import Call
 from switchml.client.errors import RankClosed, SwitchMLError
 from switchml.client.in_flight import MemoryInFlight
 
-__all__ = ["EpochCalls", "Submitted"]
+__all__ = ["EpochCalls", "Submitted", "communicator_over"]
+
+_MOST_DESCRIPTIONS: Final = 512  # of calls, that are kept
+
+
+def communicator_over(attachment: Attachment, descriptors: Sequence[int]) -> _native.Communicator:
+    """Return the native communicator of a rank in an epoch, over the memory that the `descriptors` stand for.
+
+    With SWITCHML_DIRECT=0 all calls of the job go over the switch, also where its ranks could add up the values
+    themselves.
+    """
+    direct = os.environ.get("SWITCHML_DIRECT") != "0"
+    return _native.Communicator(attachment.check_key, *descriptors, direct=direct)
 
 
 class Submitted:
@@ -40,6 +55,7 @@ class EpochCalls:
         self._unreleased: dict[int, Submitted] = {}  # unfinished, or not yet waited for
         self._memory: MemoryInFlight[Call] = MemoryInFlight(lambda call: native.status(call.sequence) != "pending")
         self._orphans: deque[int] = deque()  # calls whose Work was dropped
+        self._descriptions: dict[tuple[object, ...], _native.CallDescription] = {}
         self._sequence = 0  # number of the next call
 
     @property
@@ -97,8 +113,17 @@ class EpochCalls:
         return submitted
 
     def _pass_on(self, call: Call, awaited: bool) -> None:
-        ticket = self.native.submit(call.description(self.attachment.rank, call.sequence), awaited)
+        ticket = self.native.submit(self._description_of(call), *call.addresses, awaited)
         assert ticket == call.sequence
+
+    def _description_of(self, call: Call) -> _native.CallDescription:
+        """Return the call's description; training repeats its calls, and to make one takes a third of a small call."""
+        known = self._descriptions.get(call.identity)
+        if known is None:
+            if len(self._descriptions) >= _MOST_DESCRIPTIONS:
+                self._descriptions.clear()
+            known = self._descriptions[call.identity] = call.description(self.attachment.rank)
+        return known
 
     def has_ended(self, ticket: int) -> bool:
         """Return whether a call has ended, with success or failure."""

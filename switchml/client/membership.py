@@ -16,7 +16,7 @@ from switchml import _native
 from switchml.client import lifetime
 from switchml.client.agent_connection import AgentConnection, Attachment, Failure
 from switchml.client.calls import Call
-from switchml.client.epoch_calls import EpochCalls, Submitted
+from switchml.client.epoch_calls import EpochCalls, Submitted, communicator_over
 from switchml.client.errors import (
     CollectiveTimeout,
     CommunicatorClosed,
@@ -303,7 +303,7 @@ class Membership:
 
         Unfinished calls of the old epoch fail with `WorldChanged`: the same ones on all ranks.
         """
-        native = _native.Communicator(attachment.check_key, *descriptors)
+        native = communicator_over(attachment, descriptors)
         with self._state:
             old, self._calls = self._calls, EpochCalls(attachment, native)
             completed = old.settle()

@@ -79,13 +79,14 @@ def _numpy_buffer(x: npt.NDArray[Any], written: bool) -> Buffer:
         raise _unsupported(
             x, "is not in this machine's byte order", "convert it with x.astype(x.dtype.newbyteorder('='))"
         )
-    if not x.flags.c_contiguous:
+    flags = x.flags
+    if not flags.c_contiguous:
         raise _unsupported(
             x, "is not C-contiguous", "pass numpy.ascontiguousarray(x), which is a copy, and copy the result back"
         )
-    if written and not x.flags.writeable:
+    if written and not flags.writeable:
         raise _unsupported(x, "is read-only, and the result is written in place", "pass a writable copy (x.copy())")
-    if not x.flags.aligned:
+    if not flags.aligned:
         raise _unsupported(x, "is not aligned to its dtype", "pass a copy (x.copy())")
     return Buffer(x, _native.address_of(x), x.size, x.nbytes, name)
 

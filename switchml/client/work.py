@@ -33,7 +33,10 @@ class Work:
 
     @property
     def wire_bytes(self) -> int:
-        """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns."""
+        """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns.
+
+        In a direct call (docs/protocol.md), those that it has put where the ranks add them up.
+        """
         outcome = self._submitted.outcome
         return 0 if outcome is None else outcome.wire_bytes
 

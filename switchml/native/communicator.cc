@@ -32,6 +32,13 @@ constexpr std::chrono::microseconds kSpinTime{200};
 constexpr uint32_t kResultsWorthTaking = 16;
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
+// Returns the time until `end`, which may be over.
+timespec time_until(std::chrono::steady_clock::time_point end) {
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - std::chrono::steady_clock::now());
+  const int64_t nanoseconds = std::max<int64_t>(0, left.count());
+  return {nanoseconds / kNanosecondsPerSecond, nanoseconds % kNanosecondsPerSecond};
+}
+
 // Returns whether there is a CPU for each rank of the job, so that a spinning rank does not take one from another rank.
 bool has_own_cpu(const channel::Geometry& geometry) {
   cpu_set_t allowed;
@@ -77,16 +84,17 @@ channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
 
 }  // namespace
 
-Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd, const SipKey& check_key)
+Communicator::Communicator(int memory_fd, int doorbell_fd, int shared_fd, const SipKey& check_key, bool direct)
     : memory_(channel::SharedMemory::map(memory_fd, channel::SharedMemory::Others::may_write)),
       geometry_{checked_geometry(memory_)},
       check_(check_key, geometry_.rank, geometry_.world_size),
       spins_(has_own_cpu(geometry_)) {
-  if ((geometry_.results_apart == 1) != (results_fd >= 0)) {
-    throw std::invalid_argument("the job's results and the rank's memory do not belong together");
+  const bool results_come_apart = geometry_.results_apart == 1;
+  if (results_come_apart && shared_fd < 0) {
+    throw std::invalid_argument("the memory of the job's results is missing");
   }
-  if (results_fd >= 0) {
-    results_ = channel::SharedMemory::map(results_fd, channel::SharedMemory::Others::may_read);
+  if (results_come_apart) {
+    results_ = channel::SharedMemory::map(shared_fd, channel::SharedMemory::Others::may_read);
     if (results_.bytes() < channel::Channel::result_bytes(geometry_.slots, geometry_.values)) {
       throw std::invalid_argument("the memory of the job's results is too small");
     }
@@ -103,6 +111,10 @@ Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd, const
     }
     geometry_.weights = &check_.weights();
     stream_ = std::make_unique<Stream>(channel_, geometry_, doorbell_, check_);
+    if (!results_come_apart && shared_fd >= 0) {
+      direct_ = std::make_unique<DirectCalls>(shared_fd, geometry_, &channel_.control(), &stream_->time());
+      if (!direct) direct_->leave();
+    }
     // Blocks signals, which are for the interpreter's main thread.
     sigset_t all;
     sigset_t before;
@@ -160,8 +172,13 @@ uint64_t Communicator::submit(CallDescription description, bool awaited) {
       unattended_.notify_one();
     }
   }
-  channel::wake_process(channel_.control());
+  wake();
   return call->sequence;
+}
+
+void Communicator::wake() const {
+  channel::wake_process(channel_.control());
+  if (direct_ != nullptr) direct_->wake();
 }
 
 uint64_t Communicator::submitted() {
@@ -206,13 +223,14 @@ Communicator::Outcome Communicator::release(uint64_t sequence) {
 void Communicator::abandon() {
   std::unique_lock<std::mutex> lock(mutex_);
   abandoning_ = true;
-  channel::wake_process(channel_.control());
+  wake();
   unattended_.notify_one();
   ended_.wait(lock, [this] { return abandoned_; });
 }
 
 void Communicator::settle() {
   settling_ = true;
+  if (direct_ != nullptr) direct_->freeze();
   abandon();
 }
 
@@ -227,13 +245,14 @@ void Communicator::abandon_late_calls() {
   const auto late = calls_.lower_bound(first_to_fail_);
   if (std::any_of(late, calls_.end(), is_pending) && std::none_of(calls_.begin(), late, is_pending)) {
     abandoning_ = true;
-    channel::wake_process(channel_.control());
+    wake();
     unattended_.notify_one();
   }
 }
 
 bool Communicator::has_results_to_settle() const {
-  return settling_ && !stream_->check_failed() && stream_->results_that_wait() != 0;
+  return settling_ && !stream_->check_failed() &&
+         (stream_->results_that_wait() != 0 || (direct_ != nullptr && direct_->has_results()));
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> Communicator::check_failure() {
@@ -250,13 +269,39 @@ void Communicator::take_inbox() {
     const std::lock_guard<std::mutex> lock(mutex_);
     arrived.swap(inbox_);
   }
-  for (auto& call : arrived) {
-    stream_->add(std::move(call));
+  queue_.insert(queue_.end(), arrived.begin(), arrived.end());
+}
+
+void Communicator::begin_calls() {
+  while (!queue_.empty()) {
+    std::shared_ptr<Call>& next = queue_.front();
+    const bool directly = direct_ != nullptr && direct_->takes(*next);
+    if (directly ? !stream_->idle() : waits_for_ranks()) return;
+    if (directly) {
+      direct_->add(std::move(next));
+    } else {
+      if (direct_ != nullptr) direct_->begins_over_switch(*next);
+      stream_->add(std::move(next));
+    }
+    queue_.pop_front();
   }
 }
 
+bool Communicator::advance(std::vector<std::shared_ptr<Call>>* ended) {
+  take_inbox();
+  begin_calls();
+  if (waits_for_ranks()) {
+    const bool advanced = direct_->advance(ended);
+    const auto leaving = direct_->leaving();
+    queue_.insert(queue_.begin(), leaving.begin(), leaving.end());
+    return advanced || !leaving.empty();
+  }
+  return !stream_->check_failed() && stream_->advance(ended);
+}
+
 bool Communicator::spin() {
-  if (stream_->check_failed() || !stream_->waits_for_results()) {
+  if (waits_for_ranks()) return direct_->spin();
+  if (!spins_ || stream_->check_failed() || !stream_->waits_for_results()) {
     return false;
   }
   stream_->time().enter(ThreadTime::State::wait);
@@ -275,7 +320,17 @@ bool Communicator::spin() {
   return false;
 }
 
+void Communicator::sleep_among_ranks(Clock::time_point end) {
+  const uint32_t event = direct_->announce_sleep();
+  if (direct_->has_work() || has_inbox_ || abandoning_) return;
+  stream_->time().enter(ThreadTime::State::wait);
+  channel_.control().process.sleeps.fetch_add(1, std::memory_order_relaxed);
+  const timespec timeout = time_until(end);
+  direct_->sleep(event, &timeout);
+}
+
 void Communicator::sleep(Clock::time_point end) {
+  if (waits_for_ranks()) return sleep_among_ranks(end);
   channel::ChannelControl& control = channel_.control();
   control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
   control.process_wakes_at.store(stream_->taken() + stream_->results_wanted(), std::memory_order_relaxed);
@@ -288,11 +343,8 @@ void Communicator::sleep(Clock::time_point end) {
     } else {
       stream_->time().enter(ThreadTime::State::idle);
     }
-    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
-    const timespec timeout{left / kNanosecondsPerSecond, left % kNanosecondsPerSecond};
-    if (left > 0) {
-      channel::futex_wait(control.process_event, event, &timeout);
-    }
+    const timespec timeout = time_until(end);
+    channel::futex_wait(control.process_event, event, &timeout);
   }
   control.process_sleeps.store(0, std::memory_order_relaxed);
 }
@@ -327,9 +379,8 @@ void Communicator::move_values(const Call* call, Clock::time_point end) {
   std::vector<std::shared_ptr<Call>> ended;
   bool over = false;
   while (!over && (!abandoning_ || has_results_to_settle())) {
-    take_inbox();
-    const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
-    position_.store(stream_->position(),
+    const bool advanced = advance(&ended);
+    position_.store(stream_->position() + (direct_ == nullptr ? 0 : direct_->position()),
                     std::memory_order_relaxed);  // before any other thread learns that a call has ended
     if (!ended.empty()) {
       over = this->end(ended, call);
@@ -340,7 +391,7 @@ void Communicator::move_values(const Call* call, Clock::time_point end) {
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
       channel::ring(attention_);
     }
-    if (!advanced && !(spins_ && spin())) {
+    if (!advanced && !spin()) {
       sleep(end);
     }
     over = over || Clock::now() >= end;

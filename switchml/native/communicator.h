@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,16 +18,18 @@
 #include "native/channel/shared_memory.h"
 #include "switchml/native/call.h"
 #include "switchml/native/codecs/make_codec.h"
+#include "switchml/native/direct_calls.h"
 #include "switchml/native/stream.h"
 
 namespace switchml::client {
 
 class Communicator {
  public:
-  // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. `check_key` is the
-  // epoch's, which only its ranks and their agents know. Throws
+  // Duplicates the descriptors. `shared_fd` is the memory that the job's ranks on this host share, or -1: the results
+  // that come from an agent, or with a switch on this machine the memory for direct calls, which the ranks make unless
+  // one of them is not `direct`. `check_key` is the epoch's, which only its ranks and their agents know. Throws
   // std::invalid_argument if the memory does not hold a channel, and std::system_error.
-  Communicator(int memory_fd, int doorbell_fd, int results_fd, const SipKey& check_key);
+  Communicator(int memory_fd, int doorbell_fd, int shared_fd, const SipKey& check_key, bool direct = true);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -82,18 +85,29 @@ class Communicator {
 
   void run();
   bool has_results_to_settle() const;
-  // Returns whether all chunks of a call fit the pool at once. Any other call is left to the progress thread, which
-  // runs near the switch.
-  bool is_short(const Call& call) const { return call.codec->positions() <= geometry_.slots; }
+  // Returns whether the thread that waits for a call should move its values: if it is a direct one, or all its chunks
+  // fit the pool at once. Any other call is left to the progress thread, which runs near the switch.
+  bool is_short(const Call& call) const {
+    return call.codec->positions() <= geometry_.slots || (direct_ != nullptr && direct_->takes(call));
+  }
   // Lets this thread move values until `call` has ended or, if it is null, all calls have, but no longer than until
   // `end`. `lock` holds the mutex before and after it.
   void drive(std::unique_lock<std::mutex>& lock, const Call* call, Clock::time_point end);
   void move_values(const Call* call, Clock::time_point end);
   void take_inbox();
+  // Begins the queued calls, in order. Those in a row that are of one kind, direct or not, go on at the same time.
+  void begin_calls();
+  // Does what is possible now. Returns whether that was anything, and appends the calls that have ended to `ended`.
+  bool advance(std::vector<std::shared_ptr<Call>>* ended);
+  bool waits_for_ranks() const { return direct_ != nullptr && !direct_->idle(); }
+  // Wakes the thread that moves the values.
+  void wake() const;
   // Spins for a short time until results come; returns false if none came.
   bool spin();
   // Sleeps until there is something to do, or until `end`.
   void sleep(Clock::time_point end);
+  // Sleeps until another rank has moved on a direct call, or there is something else to do, or until `end`.
+  void sleep_among_ranks(Clock::time_point end);
   // Notes that these calls have ended; returns whether that was all to wait for: `call` or, if it is null, every call.
   bool end(const std::vector<std::shared_ptr<Call>>& ended, const Call* call);
   std::shared_ptr<Call>& find(uint64_t sequence);
@@ -108,7 +122,9 @@ class Communicator {
   int doorbell_ = -1;
   int attention_ = -1;
   const bool spins_;
-  std::unique_ptr<Stream> stream_;  // used by the thread that moves the values
+  std::unique_ptr<Stream> stream_;           // used by the thread that moves the values, like the next two members
+  std::unique_ptr<DirectCalls> direct_;      // null if all calls go over the switch
+  std::deque<std::shared_ptr<Call>> queue_;  // calls that neither of them has yet
 
   std::mutex mutex_;  // guards all members below except the atomics
   std::condition_variable ended_;

@@ -23,6 +23,8 @@ class Stream {
   // `doorbell` is the eventfd that wakes the agent. `check` outlives the stream.
   Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell, const Check& check);
 
+  // Returns whether all calls have ended.
+  bool idle() const { return calls_.empty() && later_.empty(); }
   // Queues a call; its chunks follow those of the earlier calls.
   void add(std::shared_ptr<Call> call);
 

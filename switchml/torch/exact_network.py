@@ -146,7 +146,9 @@ class ExactNetwork:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
         job, deadline = self._job, _deadline(timeout)
         rounds = _native.Lockstep(
-            call.description(job.rank, self.calls),
+            call.description(job.rank),
+            *call.addresses,
+            sequence=self.calls,
             rank=job.rank,
             world_size=job.world_size,
             values=job.values,

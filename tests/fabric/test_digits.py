@@ -12,6 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
 
 def test_eight_workers_train_as_well_as_one_process(ctl: Ctl) -> None:
+    ctl.environment["SWITCHML_DIRECT"] = "0"  # so that the switch adds up all values
     result = ctl.json("job", "start", "--workers", "8", "--", sys.executable, str(EXAMPLE))
     assert result["state"] == "COMPLETED"
     assert result["exit_codes"] == [0] * 8

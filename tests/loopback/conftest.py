@@ -34,7 +34,7 @@ def client(switch_process: SwitchProcess, election_ids: Iterator[int]) -> Iterat
         yield primary
 
 
-@pytest.fixture(params=["udp", "shm"])
+@pytest.fixture(params=["udp", "shm", "direct"])
 def transport(request: pytest.FixtureRequest) -> str:
     """Provide the way of ranks to the switch in tests of collectives."""
     name: str = request.param

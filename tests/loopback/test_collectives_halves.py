@@ -65,7 +65,7 @@ def half(request: pytest.FixtureRequest) -> Half:
     return chosen
 
 
-@pytest.fixture(params=["udp", "shm"])
+@pytest.fixture(params=["udp", "shm", "direct"])
 def fabric(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fabric]:
     with running_fabric(tmp_path, VALUES, transport=request.param) as running:
         yield running

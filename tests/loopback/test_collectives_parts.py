@@ -65,7 +65,7 @@ def test_each_rank_gets_the_bits_of_an_all_reduce_of_its_part(fabric: Fabric, wo
                 assert given.tobytes() == whole.tobytes()
                 bits = 32 if wire is None else wire.native.bits
                 keeps_own = comm.optional_values and not comm.shares_memory and world_size > 1
-                if dtype != "i8":
+                if dtype != "i8" and not fabric.one_port:
                     assert work.wire_bytes == (world_size - keeps_own) * 4 * -(-size * bits // 32)
                 comm.reduce_scatter(whole, part(whole, comm.rank, world_size), op, wire=wire)
                 assert part(whole, comm.rank, world_size).tobytes() == result.tobytes()
@@ -107,7 +107,8 @@ def test_all_gather_is_exact_for_any_dtype(fabric: Fabric, world_size: int) -> N
                 work = comm.all_gather(given, result, async_op=True)
                 work.wait()
                 assert result.tobytes() == b"".join(raw)
-                assert work.wire_bytes == 4 * -(-size * items // 4)  # the others' parts take packets without values
+                if not fabric.one_port:  # the others' parts take packets without values
+                    assert work.wire_bytes == 4 * -(-size * items // 4)
                 within = np.zeros(size * world_size, dtype)
                 part(within, comm.rank, world_size)[:] = given
                 comm.all_gather(part(within, comm.rank, world_size), within)

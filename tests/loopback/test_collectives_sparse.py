@@ -250,6 +250,7 @@ def test_calls_are_dense_where_the_pipeline_needs_values(fabric: Fabric, optiona
 AUTO_BLOCKS = 1 + (1 << 20) // (4 * VALUES)  # of the smallest arrays for which "auto" may choose a sparse call
 
 
+@pytest.mark.parametrize("transport", ["udp", "shm"])  # direct calls are never sparse
 def test_auto_leaves_full_arrays_dense(fabric: Fabric) -> None:
     """Ranks that wait for each call and one that has many in flight choose alike; all bits are those of dense calls."""
     world_size = 3

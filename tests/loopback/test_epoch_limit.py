@@ -49,7 +49,10 @@ def running_agent(client: ControllerClient, socket: Path, switch_socket: Path | 
 
 
 @pytest.fixture(params=["udp", "shm"])
-def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ControllerClient, Path]]:
+def fabric(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[ControllerClient, Path]]:
+    monkeypatch.setenv("SWITCHML_DIRECT", "0")  # other calls use no slots
     shm = tmp_path / "shm.sock"
     with (
         running_switch(tmp_path, "--udp-port", "1=127.0.0.1:0", "--shm-port", f"2={shm}", "--values", "64") as switch,

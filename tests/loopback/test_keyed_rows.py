@@ -24,7 +24,7 @@ Rows = npt.NDArray[Any]
 KEYS = ("random", "all", "none", "one rank", "empty")
 
 
-@pytest.fixture(params=["udp", "shm"])
+@pytest.fixture(params=["udp", "shm", "direct"])
 def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fabric]:
     with running_fabric(tmp_path, VALUES, transport=request.param) as running:
         yield running

@@ -34,6 +34,7 @@ ADDRESS = "127.0.0.1"
 ADDRESS_NUMBER = 0x7F000001
 PORT = 1
 SHM_PORT = 2
+PORTS = {"udp": PORT, "shm": SHM_PORT, "direct": SHM_PORT}  # by transport
 DEADLINE = 60.0
 T = TypeVar("T")
 
@@ -62,8 +63,8 @@ class AgentOnSocket:
 class Fabric:
     """Jobs of this fabric are numbered from 1; all ranks are on this one agent, unless `add_agent` was called.
 
-    `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch, `shm_shards`
-    those of its shm port.
+    `transport` is udp, shm or direct, which is shm with direct calls; `threads` are the data threads of each agent,
+    `shards` those of the switch, `shm_shards` those of its shm port.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class Fabric:
     ) -> None:
         self.directory = directory
         self.values = values
-        self.port = {"udp": PORT, "shm": SHM_PORT}[transport]
+        self.port = PORTS[transport]
+        self.one_port = transport == "direct"
         self.switch = Switch(pool, values, shards)
         self._threads = threads
         self.switch_udp_port = self.switch.add_port(PORT, UdpPortSpec(address=ADDRESS))
@@ -115,14 +117,14 @@ class Fabric:
 
     def add_agent(self, transport: str) -> AgentOnSocket:
         """Add an agent; later jobs distribute their ranks over the agents in turn."""
-        switch_socket = self.switch_socket if transport == "shm" else None
+        switch_socket = self.switch_socket if PORTS[transport] == SHM_PORT else None
         engine = Engine(self._threads)
         engine.start()
         self.engines.append(engine)
         agent = Agent("agent-under-test", EngineRanks(engine, ADDRESS, switch_socket, {}), 4096, self._control)
         socket = self.directory / f"agent-{len(self.agents)}.sock"
         server = SocketServer(socket, agent.attachments, NoSession(agent.reports))
-        added = AgentOnSocket(socket, agent, server, {"udp": PORT, "shm": SHM_PORT}[transport])
+        added = AgentOnSocket(socket, agent, server, PORTS[transport])
         self.agents.append(added)
         self.call(server.start)
         return added
@@ -155,6 +157,7 @@ class Fabric:
                 optional_values=self.optional_values,
                 owned_results=self.owned_results,
                 formats=self.formats,
+                one_port=self.one_port,
                 priority=priority,
                 check_key=check_key,
             )

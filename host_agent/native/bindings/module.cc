@@ -63,6 +63,7 @@ void define_assignment(nb::module_& module) {
       "`workers`: above that of all ranks of the job here, or 0 for the world size.\n"
       "`optional_values`: the pipelines of the job take contributions without values in any phase.\n"
       "`owned_results`: they send values that only one rank reads to this rank alone.\n"
+      "`one_port`: all ranks of the job are at one port, so that those on a shm port can share memory.\n"
       "`formats`: they take contributions in format f if its bit f is set.\n"
       "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
       "`tenant`: a number for the owner of the job.\n\n"
@@ -78,8 +79,9 @@ void define_assignment(nb::module_& module) {
       required("values", &RankAssignment::values), optional("secret", &RankAssignment::secret, "0"),
       optional("optional_values", &RankAssignment::optional_values, "False"),
       optional("owned_results", &RankAssignment::owned_results, "False"),
-      optional("formats", &RankAssignment::formats, "2"), optional("workers", &RankAssignment::workers, "0"),
-      optional("priority", &RankAssignment::priority, "0"), optional("tenant", &RankAssignment::tenant, "0"),
+      optional("one_port", &RankAssignment::one_port, "False"), optional("formats", &RankAssignment::formats, "2"),
+      optional("workers", &RankAssignment::workers, "0"), optional("priority", &RankAssignment::priority, "0"),
+      optional("tenant", &RankAssignment::tenant, "0"),
       optional("switch_address", &RankAssignment::switch_address, "''"),
       optional("switch_udp_port", &RankAssignment::switch_udp_port, "0"),
       optional("multicast_address", &RankAssignment::multicast_address, "''"),

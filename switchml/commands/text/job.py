@@ -160,7 +160,10 @@ def _(finished: JobFinished) -> Iterator[Part]:
     if run.job.failure:
         yield Text(run.job.failure, style="red")
     yield f"exit codes: {' '.join(str(code) for code in run.launch.exit_codes)}"
-    yield f"switch: {_counts(run.counters)}; dropped: {_counts(run.dropped)}"
+    if run.counters["contributions"] == 0:
+        yield "switch: no contributions (ranks on one machine add up most values themselves)"
+    else:
+        yield f"switch: {_counts(run.counters)}; dropped: {_counts(run.dropped)}"
     yield f"logs and results: {run.run_dir}"
 
 

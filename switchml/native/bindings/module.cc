@@ -47,15 +47,6 @@ using switchml::wire::Format;
 
 namespace switchml::bindings {
 
-template <class Byte>
-struct Converter<Byte*> {
-  static const char* type() { return "int"; }
-  static Byte* convert(const char* name, nb::handle given, uint64_t) {
-    const auto address = Converter<uint64_t>::convert(name, given, 0);
-    return reinterpret_cast<Byte*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
-  }
-};
-
 template <>
 struct Converter<CallKind> {
   static const char* type() { return "int"; }
@@ -117,8 +108,9 @@ SipKey key_of(const nb::bytes& bytes) {
 // released.
 class OwnedByProcess {
  public:
-  OwnedByProcess(const nb::bytes& check_key, int memory_fd, int doorbell_fd, int results_fd)
-      : process_(getpid()), communicator_(new Communicator(memory_fd, doorbell_fd, results_fd, key_of(check_key))) {}
+  OwnedByProcess(const nb::bytes& check_key, int memory_fd, int doorbell_fd, int shared_fd, bool direct)
+      : process_(getpid()),
+        communicator_(new Communicator(memory_fd, doorbell_fd, shared_fd, key_of(check_key), direct)) {}
   ~OwnedByProcess() {
     if (process_ == getpid()) {
       delete communicator_;
@@ -143,18 +135,15 @@ class OwnedByProcess {
 
 void define_call(nb::module_& module) {
   // The members of the structs inside it.
-  const auto input = [](CallDescription& call) -> auto& { return call.arrays.input; };
-  const auto output = [](CallDescription& call) -> auto& { return call.arrays.output; };
   const auto size = [](CallDescription& call) -> auto& { return call.arrays.elements; };
   const auto division = [](CallDescription& call) -> auto& { return call.arrays.division; };
   const auto lane_bits = [](CallDescription& call) -> auto& { return call.lanes.bits; };
   const auto stochastic = [](CallDescription& call) -> auto& { return call.lanes.stochastic; };
   const auto seed = [](CallDescription& call) -> auto& { return call.lanes.seed; };
-  const auto sequence = [](CallDescription& call) -> auto& { return call.lanes.sequence; };
   const auto format = [](CallDescription& call) -> auto& { return call.lanes.format; };
   define_by_name<CallDescription>(
       module, "CallDescription",
-      "A call over `size` elements (bytes for KIND_BYTES). `input` and `output` are addresses.\n\n"
+      "A call over `size` elements (bytes for KIND_BYTES), except for its memory.\n\n"
       "With DIVISION_WHOLE both arrays have all elements. With DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) "
       "the\n"
       "elements are one part of equal length for each rank, and the output or the input has only the part of this "
@@ -162,20 +151,26 @@ void define_call(nb::module_& module) {
       "`call_hash`. The sums of integers must fit lanes of `lane_bits` bits. A sum with FORM_SPARSE has the same "
       "result,\nand sends only the blocks that have values, if the pipeline can do that; with FORM_AUTOMATIC it does "
       "so "
-      "where\nearlier calls suggest it. `format` is that of floating-point numbers in packets. `sequence` is the "
-      "number "
-      "of the\ncall in its job, for `Lockstep`: a communicator counts its calls itself.\n\n"
+      "where\nearlier calls suggest it. `format` is that of floating-point numbers in packets.\n\n"
       "Raises ValueError for a number that is out of range.",
-      required("kind", &CallDescription::kind), required("input", input), required("output", output),
-      required("size", size), required("division", division), required("call_hash", &CallDescription::call_hash),
+      required("kind", &CallDescription::kind), required("size", size), required("division", division),
+      required("call_hash", &CallDescription::call_hash),
       optional("contributes", &CallDescription::contributes, "True"), optional("lane_bits", lane_bits, "32"),
-      optional("stochastic", stochastic, "False"), optional("seed", seed, "0"), optional("sequence", sequence, "0"),
+      optional("stochastic", stochastic, "False"), optional("seed", seed, "0"),
       optional("form", &CallDescription::form, "0"), optional("format", format, "1"));
 }
 
-uint64_t submit(const OwnedByProcess& communicator, const CallDescription& call, bool awaited) {
+// Returns the call over the memory at two addresses.
+CallDescription at(CallDescription call, uint64_t input, uint64_t output) {
+  call.arrays.input = reinterpret_cast<const uint8_t*>(input);  // NOLINT(performance-no-int-to-ptr): from Python
+  call.arrays.output = reinterpret_cast<uint8_t*>(output);      // NOLINT(performance-no-int-to-ptr): the same
+  return call;
+}
+
+uint64_t submit(const OwnedByProcess& communicator, const CallDescription& call, uint64_t input, uint64_t output,
+                bool awaited) {
   const nb::gil_scoped_release release;
-  return communicator->submit(call, awaited);
+  return communicator->submit(at(call, input, output), awaited);
 }
 
 bool all_within(const nb::int_& kind, uint64_t address, uint64_t elements, int32_t bound) {
@@ -210,10 +205,12 @@ uint64_t address_of(nb::handle array) {
   return reinterpret_cast<uint64_t>(interface->data);
 }
 
-void make_lockstep(Lockstep* place, const CallDescription& call, uint32_t rank, uint32_t world_size, uint32_t values,
-                   bool optional_values) {
+void make_lockstep(Lockstep* place, const CallDescription& call, uint64_t input, uint64_t output, uint64_t sequence,
+                   uint32_t rank, uint32_t world_size, uint32_t values, bool optional_values) {
   const nb::gil_scoped_release release;
-  new (place) Lockstep(call, {rank, world_size, values, optional_values});
+  CallDescription described = at(call, input, output);
+  described.lanes.sequence = sequence;
+  new (place) Lockstep(described, {rank, world_size, values, optional_values});
 }
 
 template <typename Element>
@@ -373,9 +370,11 @@ NB_MODULE(_native, module) {
       "A sum that goes another way than through a switch, with the bits that a job's switch would give.\n\n"
       "It has rounds until it has `ended`. In a round every rank calls `contribute`, replaces the exponents by the\n"
       "largest of all ranks and the words by their sums modulo 2^32, and calls `take`.")
-      .def("__init__", &make_lockstep, nb::arg("call"), nb::kw_only(), nb::arg("rank"), nb::arg("world_size"),
-           nb::arg("values"), nb::arg("optional_values"),
-           "Begin the call in a job with these properties. Raises ValueError for arguments that cannot be.")
+      .def(
+          "__init__", &make_lockstep, nb::arg("call"), nb::arg("input"), nb::arg("output"), nb::kw_only(),
+          nb::arg("sequence"), nb::arg("rank"), nb::arg("world_size"), nb::arg("values"), nb::arg("optional_values"),
+          "Begin the call, which is number `sequence` in a job with these properties, over the memory at two addresses."
+          "\n\nRaises ValueError for arguments that cannot be.")
       .def_prop_ro("ended", &Lockstep::has_ended)
       .def("contribute", &contribute,
            "Return this rank's exponents and words of the next round, which may be empty. The round that follows\n"
@@ -391,13 +390,13 @@ NB_MODULE(_native, module) {
   nb::class_<OwnedByProcess>(
       module, "Communicator",
       "One rank's end of the memory that it shares with its agent, and the thread that works on it.")
-      .def(
-          nb::init<const nb::bytes&, int, int, int>(), nb::arg("check_key"), nb::arg("memory_fd"),
-          nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
-          "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `results_fd` "
-          "is\nthe memory of the job's results where the switch shares the rank's.")
-      .def("submit", &submit, nb::arg("call"), nb::arg("awaited") = false,
-           "Start a call and return its ticket: the number of calls before it.\n\n"
+      .def(nb::init<const nb::bytes&, int, int, int, bool>(), nb::arg("check_key"), nb::arg("memory_fd"),
+           nb::arg("doorbell_fd"), nb::arg("shared_fd") = -1, nb::kw_only(), nb::arg("direct") = true,
+           "Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `shared_fd` "
+           "is\nthe memory that the job's ranks on this machine share: their results or, where the switch shares it, "
+           "that for\ndirect calls, which no rank makes unless all are `direct`.")
+      .def("submit", &submit, nb::arg("call"), nb::arg("input"), nb::arg("output"), nb::arg("awaited") = false,
+           "Start a call over the memory at two addresses, and return its ticket: the number of calls before it.\n\n"
            "`awaited` tells that this thread calls `wait` next: a short call may begin only there. Raises ValueError "
            "for\nmemory that no array can have, for parts of unequal length, and after `abandon`.")
       .def_prop_ro(

@@ -1,5 +1,6 @@
 #include "switchml/native/codecs/block_float.h"
 
+#include <array>
 #include <limits>
 
 namespace switchml::client {
@@ -96,8 +97,8 @@ Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const
 
 // Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.
 template <typename Value>
-int BlockFloat<Value>::shift_of(const Chunk& chunk) const {
-  return 31 - headroom_ - (chunk.scaled_by - 126);
+int BlockFloat<Value>::shift_for(uint16_t exponent) const {
+  return 31 - headroom_ - (exponent - 126);
 }
 
 // Returns the exponent of the values when the lanes that are not finite are set to zero.
@@ -148,19 +149,20 @@ const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
 
 template <typename Value>
 uint64_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
-  return kernels::quantize(weights(), values, count, shift_of(chunk), words, next_of(chunk), any_order());
+  return kernels::quantize(weights(), values, count, shift_for(chunk.scaled_by), words, next_of(chunk), any_order());
 }
 
 template <typename Value>
 uint64_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  const uint64_t weighed = kernels::dequantize(weights(), words, count, shift_of(chunk), divisor_, values, any_order());
-  keep_finite(chunk, count, values);
+  const int shift = shift_for(chunk.scaled_by);
+  const uint64_t weighed = kernels::dequantize(weights(), words, count, shift, divisor_, values, any_order());
+  keep_finite(chunk.scaled_by, count, values);
   return weighed;
 }
 
 template <typename Value>
-void BlockFloat<Value>::keep_finite(const Chunk& chunk, uint32_t count, Value* values) const {
-  if (!averages_ || chunk.scaled_by < Largest<Value>::kExponent) {
+void BlockFloat<Value>::keep_finite(uint16_t exponent, uint32_t count, Value* values) const {
+  if (!averages_ || exponent < Largest<Value>::kExponent) {
     return;
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -209,13 +211,75 @@ void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
   for (size_t i = 0; i < flags.size(); ++i) {
     if (flags[i].byte != 0) {
       chunk->named.push_back(static_cast<uint16_t>(i));
-      non_finite_.count += 1;
-      non_finite_.indices.push_back(place.first + i);
+      non_finite_.add(place.first + i);
     }
   }
-  // Chunks end out of order, so the lowest indices are known only at the end of the call; this keeps the list short.
-  std::sort(non_finite_.indices.begin(), non_finite_.indices.end());
-  non_finite_.indices.resize(std::min(non_finite_.indices.size(), NonFinite::kIndicesKept));
+}
+
+// Each rank rounds its values to narrow lanes in its own way.
+template <typename Value>
+uint32_t BlockFloat<Value>::direct_bytes() const {
+  return lane_bits() == kWordBits ? sizeof(Value) : 0;
+}
+
+template <typename Value>
+bool BlockFloat<Value>::sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const {
+  const uint32_t count = place_of(chunk).count;
+  std::array<const Value*, wire::protocol::max_workers> values;
+  uint32_t largest = 0;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    values[rank] = reinterpret_cast<const Value*>(parts[rank]);
+    largest = std::max(largest, kernels::largest_magnitude(values[rank], count));
+  }
+  auto* const summed = reinterpret_cast<Value*>(sums);
+  const kernels::Parts<Value> all{values.data(), parts.size()};
+  const uint16_t exponent = kernels::exponent_of<Value>(largest);
+  if (largest <= 1) {  // only zeros
+    std::fill_n(summed, count, Value{});
+  } else if (exponent > wire::exponent::max_finite) {
+    sum_finite(all, count, summed);
+    return false;
+  } else {
+    kernels::sum_parts(all, count, shift_for(exponent), divisor_, summed);
+    keep_finite(exponent, count, summed);
+  }
+  return true;
+}
+
+template <typename Value>
+void BlockFloat<Value>::sum_finite(const kernels::Parts<Value>& parts, uint32_t count, Value* sums) const {
+  std::vector<Value> finite(parts.count * count);
+  std::vector<const Value*> rows;
+  std::vector<bool> named(count, false);
+  uint16_t exponent = 0;
+  for (size_t rank = 0; rank < parts.count; ++rank) {
+    Value* const row = finite.data() + rank * count;
+    rows.push_back(row);
+    std::copy_n(parts.first[rank], count, row);
+    for (uint32_t i = 0; i < count; ++i) {
+      if (!kernels::is_finite(row[i])) {
+        named[i] = true;
+        row[i] = Value{};
+      }
+    }
+    exponent = std::max(exponent, kernels::block_exponent(row, count));
+  }
+  kernels::sum_parts(kernels::Parts<Value>{rows.data(), rows.size()}, count, shift_for(exponent), divisor_, sums);
+  keep_finite(exponent, count, sums);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (named[i]) kernels::narrow(std::numeric_limits<float>::quiet_NaN(), sums + i);
+  }
+}
+
+template <typename Value>
+void BlockFloat<Value>::note_non_finite(uint64_t chunk, const std::vector<const uint8_t*>& parts) {
+  const Place place = place_of(chunk);
+  for (uint32_t i = 0; i < place.count; ++i) {
+    const bool finite = std::all_of(parts.begin(), parts.end(), [i](const uint8_t* part) {
+      return kernels::is_finite(reinterpret_cast<const Value*>(part)[i]);
+    });
+    if (!finite) non_finite_.add(place.first + i);
+  }
 }
 
 template class BlockFloat<float>;

@@ -25,6 +25,10 @@ class BlockFloat : public BlockCodec {
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
 
+  uint32_t direct_bytes() const override;
+  bool sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const override;
+  void note_non_finite(uint64_t chunk, const std::vector<const uint8_t*>& parts) override;
+
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { this->template prefetch_output_of<Value>(this->place_of(block)); }
   uint16_t largest_exponent() const override { return wire::exponent::non_finite; }
@@ -42,12 +46,15 @@ class BlockFloat : public BlockCodec {
   // such full chunk.
   const Value* next_of(const Chunk& chunk) const;
   float divisor() const { return divisor_; }
-  // Replaces averages that have been rounded up beyond the largest finite number by that number.
-  void keep_finite(const Chunk& chunk, uint32_t count, Value* values) const;
+  // Replaces averages that have been rounded up beyond the largest finite number by that number. `exponent` has scaled
+  // the values.
+  void keep_finite(uint16_t exponent, uint32_t count, Value* values) const;
 
  private:
   static bool choose_phase(Chunk* chunk);
-  int shift_of(const Chunk& chunk) const;
+  int shift_for(uint16_t exponent) const;
+  // Does the same as sum() for a block with elements that are not finite: the sums in their lanes are NaN.
+  void sum_finite(const kernels::Parts<Value>& parts, uint32_t count, Value* sums) const;
   uint16_t exponent_of_finite(const Place& place) const;
   uint64_t write_flags(const Place& place, uint8_t* words) const;
   uint64_t write_values(const Chunk& chunk, const Place& place, uint8_t* words) const;

@@ -81,7 +81,14 @@ struct NonFinite {
   static constexpr size_t kIndicesKept = 16;
 
   uint64_t count = 0;
-  std::vector<uint64_t> indices;  // the lowest ones
+  std::vector<uint64_t> indices;  // the lowest ones, in order
+
+  // Chunks end in any order, so the lowest indices are known only at the end of the call.
+  void add(uint64_t index) {
+    count += 1;
+    indices.insert(std::upper_bound(indices.begin(), indices.end(), index), index);
+    indices.resize(std::min(indices.size(), kIndicesKept));
+  }
 };
 
 // Returns ceil(log2(world_size)): the bits that a sum over all ranks needs beyond those of its terms.
@@ -160,6 +167,25 @@ class Codec {
   // Chooses what follows a phase whose RESULT, with these words, is correct; null for a RESULT without words.
   virtual Step advance(Chunk* /*chunk*/, const uint8_t* /*words*/) { return Step::end; }
 
+  // For calls whose ranks add up the values themselves, in memory that they share (direct_calls.h). The first function
+  // returns the bytes of an element, or 0 if that is not possible for this call. sum() adds up the elements of a chunk,
+  // which are at `parts`, one for each rank, and writes the sums, with the bits that the call would have over the
+  // switch. It returns false if one of the elements is NaN or infinite; then note_non_finite() must get them at every
+  // rank.
+  virtual uint32_t direct_bytes() const { return 0; }
+  virtual bool sum(uint64_t /*chunk*/, const std::vector<const uint8_t*>& /*parts*/, uint8_t* /*sums*/) const {
+    return true;
+  }
+  virtual void note_non_finite(uint64_t /*chunk*/, const std::vector<const uint8_t*>& /*parts*/) {}
+  // Returns whether there is something to add up: otherwise one rank has all elements of a chunk.
+  virtual bool adds_up() const { return true; }
+  const Arrays& arrays() const { return arrays_; }
+  const Layout& layout() const { return layout_; }
+  // Returns the number of elements of all chunks but the last of a part.
+  uint32_t elements_of_chunk() const { return values_ * (kWordBits / lane_bits_); }
+  // Returns whether this rank has elements in a call of one part.
+  virtual bool contributes() const { return true; }
+
   const NonFinite& non_finite() const { return non_finite_; }
   // Returns the blocks so far. Unless a call is sparse, all are sent and received.
   virtual Blocks blocks() const {
@@ -178,7 +204,6 @@ class Codec {
   uint32_t values() const { return values_; }
   const kernels::Weights& weights() const { return *weights_; }
   uint32_t lane_bits() const { return lane_bits_; }
-  const Layout& layout() const { return layout_; }
   Place place_of(uint64_t chunk) const { return layout_.place_of(chunk); }
   // Returns the number of words of a chunk that are in use.
   uint32_t words_of(const Place& place) const { return static_cast<uint32_t>(words_for(place.count)); }
@@ -198,6 +223,18 @@ class Codec {
   // Returns the only rank that has elements of a chunk; none if all do.
   std::optional<uint32_t> giver_of(const Chunk& chunk) const {
     return arrays_.division == Division::gather ? std::optional(layout_.owner_of(chunk.number)) : std::nullopt;
+  }
+  // Adds up integers of a chunk modulo the range of their type, as sum() does.
+  template <typename Integer>
+  bool sum_integers(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const {
+    const uint32_t count = place_of(chunk).count;
+    auto* const summed = reinterpret_cast<Integer*>(sums);
+    std::copy_n(reinterpret_cast<const Integer*>(parts.front()), count, summed);
+    for (size_t rank = 1; rank < parts.size(); ++rank) {
+      const auto* const values = reinterpret_cast<const Integer*>(parts[rank]);
+      for (uint32_t i = 0; i < count; ++i) summed[i] = static_cast<Integer>(summed[i] + values[i]);
+    }
+    return true;
   }
   // Returns the memory for the results of a chunk; null if only another rank wants them.
   template <typename Element>
@@ -257,8 +294,6 @@ class BlockCodec : public Codec {
   void expect_any_order() { any_order_ = true; }
   // Prefetches the memory of a block, whose sums replace its values.
   virtual void prefetch(uint64_t block) const = 0;
-  // Returns the number of elements of all chunks but the last.
-  uint32_t elements_of_chunk() const { return values() * (kWordBits / lane_bits()); }
   // Returns the largest exponent that look_at() returns, except for kZero.
   virtual uint16_t largest_exponent() const { return 0; }
   // Notes the lanes that the words of the RESULT of the phase `flags` name.

@@ -69,7 +69,7 @@ uint64_t CodedFloat<Value>::quantize(const Chunk& chunk, const Value* values, ui
 template <typename Value>
 uint64_t CodedFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
   const uint64_t weighed = kernels::dequantize(this->weights(), words, count, shift_of(chunk), this->divisor(), values);
-  this->keep_finite(chunk, count, values);  // the highest power is above the largest number
+  this->keep_finite(chunk.scaled_by, count, values);  // the highest power is above the largest number
   return weighed;
 }
 

@@ -16,6 +16,8 @@ class CodedFloat final : public BlockFloat<Value> {
   // Throws std::invalid_argument if the sums of all ranks do not fit a word.
   CodedFloat(const Arrays& arrays, bool average, const Lanes& lanes, const Geometry& geometry);
 
+  uint32_t direct_bytes() const override { return 0; }  // as for narrow lanes
+
  private:
   wire::Format format() const override { return expands_ ? wire::Format::int32 : format_; }
   uint64_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;

@@ -1,5 +1,7 @@
 #include "switchml/native/codecs/lanes.h"
 
+#include <type_traits>
+
 namespace switchml::client {
 
 namespace {
@@ -29,7 +31,8 @@ template <typename Value>
 uint64_t NarrowFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
   const uint64_t weighed = kernels::dequantize_lanes(this->weights(), words, count, static_cast<int>(lanes_.bits),
                                                      kExponentOfOne - chunk.scaled_by, divisor_, values);
-  this->keep_finite(chunk, count, values);  // the highest level stands for the power of two above the largest number
+  this->keep_finite(chunk.scaled_by, count,
+                    values);  // the highest level stands for the power of two above the largest number
   return weighed;
 }
 
@@ -59,6 +62,19 @@ uint64_t NarrowIntegers<Integer>::decode(const Chunk& chunk, const uint8_t* word
   }
   return kernels::unpack_lanes(weights(), words, place.count, static_cast<int>(lane_bits()), sums) +
          weigh_from(words_of(place), words);
+}
+
+template <typename Integer>
+bool NarrowIntegers<Integer>::sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const {
+  if constexpr (!std::is_same_v<Integer, kernels::Boolean>) {
+    return sum_integers<std::make_unsigned_t<Integer>>(chunk, parts, sums);
+  } else {
+    const uint32_t count = place_of(chunk).count;
+    for (uint32_t i = 0; i < count; ++i) {
+      sums[i] = std::any_of(parts.begin(), parts.end(), [i](const uint8_t* part) { return part[i] != 0; }) ? 1 : 0;
+    }
+    return true;
+  }
 }
 
 template <typename Integer>

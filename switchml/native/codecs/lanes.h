@@ -46,6 +46,8 @@ class NarrowIntegers final : public BlockCodec {
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint32_t direct_bytes() const override { return lane_bits() == kWordBits ? sizeof(Integer) : 0; }
+  bool sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const override;
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { this->template prefetch_output_of<Integer>(this->place_of(block)); }
 };

@@ -28,6 +28,10 @@ class LongIntegers final : public Codec {
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   Step advance(Chunk* chunk, const uint8_t* words) override;
   bool sums_fit_words() const override { return false; }
+  uint32_t direct_bytes() const override { return sizeof(int64_t); }
+  bool sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const override {
+    return sum_integers<uint64_t>(chunk, parts, sums);
+  }
 
  private:
   static bool choose_phase(Chunk* chunk);

@@ -13,6 +13,7 @@ class NoValues final : public Codec {
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   bool sums_fit_words() const override { return false; }
+  uint32_t direct_bytes() const override { return 1; }
 };
 
 // int32: sums modulo 2^32.
@@ -23,6 +24,10 @@ class Integers final : public BlockCodec {
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
   bool sums_fit_words() const override { return false; }
+  uint32_t direct_bytes() const override { return sizeof(int32_t); }
+  bool sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const override {
+    return sum_integers<uint32_t>(chunk, parts, sums);
+  }
   uint16_t look_at(uint64_t block) override;
   void prefetch(uint64_t block) const override { prefetch_output_of<int32_t>(place_of(block)); }
 };
@@ -38,6 +43,9 @@ class Bytes final : public Codec {
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint64_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint32_t direct_bytes() const override { return 1; }
+  bool adds_up() const override { return false; }
+  bool contributes() const override { return contributes_; }
 
  private:
   static constexpr uint32_t kByteBits = 8;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "native/channel/channel.h"
+#include "native/channel/direct_memory.h"
 #include "native/runtime/cpus.h"
 
 namespace switchml::soft {
@@ -84,17 +85,36 @@ std::shared_ptr<ShmJob> SharedMemoryService::find_job(const ShmPort& port, const
   return job;
 }
 
+namespace {
+
+void make_direct_memory(ShmJob* job) {
+  const uint32_t ranks = job->key().world_size;
+  if (ranks < 2 || ranks > channel::DirectControl::kMostRanks) return;
+  channel::SharedMemory memory("switchml-direct", channel::DirectMemory::bytes(ranks),
+                               channel::SharedMemory::Others::may_write);
+  channel::DirectMemory::make(memory.data(), ranks);
+  job->set_direct(std::move(memory));
+}
+
+}  // namespace
+
 // The memory is made while packets flow, without a turn, so the state of the switch is checked before and after it.
 std::pair<uint16_t, ShmConnection*> SharedMemoryService::bind(ShmPort* port, const RankBinding& rank) {
   std::shared_ptr<ShmJob> job;
   std::shared_ptr<runtime::Precedence> precedence;
+  bool faulty = false;
   {
     const runtime::Turns::Control turn(turns_);
     job = find_job(*port, rank);
+    faulty = port->is_faulty(*pipeline_);
     precedence = precedences_.of(rank.tenant);
   }
   const bool is_new = job == nullptr;
-  if (is_new) job = std::make_shared<ShmJob>(rank.job);
+  if (is_new) {
+    job = std::make_shared<ShmJob>(rank.job);
+    // Injected faults would have no effect on direct calls.
+    if (rank.one_port && !faulty) make_direct_memory(job.get());
+  }
   const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   auto made = std::make_unique<ShmConnection>(rank, job, doorbell, port->cpus_for(rank), std::move(precedence));

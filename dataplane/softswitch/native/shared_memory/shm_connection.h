@@ -28,6 +28,7 @@ struct RankBinding {
   uint32_t formats = 0;         // that they take contributions with values in: bit f for wire::Format f
   uint8_t priority = 0;         // of the job, among those of the tenant
   uint64_t tenant = 0;
+  bool one_port = false;  // all ranks of the job come to this port
 };
 
 class ShmConnection {

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/uplink.h"
+#include "native/channel/shared_memory.h"
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
@@ -59,6 +61,10 @@ class ShmJob {
   void count_summing(uint64_t nanoseconds) { summing_.fetch_add(nanoseconds, std::memory_order_relaxed); }
   uint64_t summing() const { return summing_.load(std::memory_order_relaxed); }
 
+  // The memory for direct calls (native/channel/direct_memory.h); empty if its calls go over the switch.
+  void set_direct(channel::SharedMemory memory) { direct_ = std::move(memory); }
+  const channel::SharedMemory& direct() const { return direct_; }
+
   // Sets the buffer that a rank writes to; null once the rank has left.
   void set_contributions(uint8_t rank, uint8_t* first) { contributions_[rank] = first; }
   bool has_ranks() const;
@@ -71,6 +77,7 @@ class ShmJob {
   Uplink uplink_;
   std::vector<Result> results_;
   std::atomic<uint64_t> summing_{0};
+  channel::SharedMemory direct_;
   std::array<uint8_t*, wire::protocol::max_workers> contributions_{};
 };
 

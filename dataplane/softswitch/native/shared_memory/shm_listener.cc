@@ -55,7 +55,8 @@ channel::ShmAnswer answer_of(const ShmPort* port, const std::string& reason) {
   return answer;
 }
 
-// Sends an answer, followed by `held`. With `connection`, its memory and its doorbell go with it.
+// Sends an answer, followed by `held`. With `connection`, its memory and its doorbell go with it, and the job's memory
+// for direct calls if it has some.
 void send_answer(int socket, channel::ShmAnswer answer, std::vector<uint32_t> held, ShmConnection* connection) {
   std::array<iovec, 2> pieces{{{&answer, sizeof answer}, {held.data(), held.size() * sizeof(uint32_t)}}};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
@@ -63,14 +64,16 @@ void send_answer(int socket, channel::ShmAnswer answer, std::vector<uint32_t> he
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
   if (connection != nullptr) {
-    const std::array<int, channel::kShmDescriptors> descriptors{connection->memory().fd(), connection->doorbell()};
+    const std::array<int, channel::kShmDescriptors> descriptors{connection->memory().fd(), connection->doorbell(),
+                                                                connection->job().direct().fd()};
+    const size_t bytes = (descriptors.back() < 0 ? descriptors.size() - 1 : descriptors.size()) * sizeof(int);
     message.msg_control = control.data();
-    message.msg_controllen = control.size();
+    message.msg_controllen = CMSG_SPACE(bytes);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptors);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
   }
   // An error is ignored: a client that does not read its answer has ended, or will notice that no answer comes.
   sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -103,7 +106,8 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           request.owned_results != 0,
           request.formats,
           static_cast<uint8_t>(request.priority),
-          request.tenant};
+          request.tenant,
+          request.one_port != 0};
 }
 
 }  // namespace

@@ -89,9 +89,12 @@ void ShmPort::wake_for_sums() {
   if (idle != workers_.end()) (*idle)->wake_asleep();
 }
 
+bool ShmPort::is_faulty(const Pipeline& pipeline) const {
+  return has_faults() || pipeline.tables.loss_ingress.covers(number()) || pipeline.tables.loss_egress.covers(number());
+}
+
 void ShmPort::begin_turn(Pipeline* pipeline, Clock::time_point now) {
-  loses_ = loses_ || has_faults() || pipeline->tables.loss_ingress.covers(number()) ||
-           pipeline->tables.loss_egress.covers(number());
+  loses_ = loses_ || is_faulty(*pipeline);
   const auto deadline = next_deadline();
   if (deadline && *deadline <= now) pipeline->release_expired(this, now);
 }

@@ -46,6 +46,9 @@ class ShmPort : public PipelinePort {
   // it holds of each slot. Throws std::invalid_argument.
   std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);
 
+  // In a control operation or a data thread's turn: returns whether packets are lost, delayed, repeated or changed here
+  // on purpose.
+  bool is_faulty(const Pipeline& pipeline) const;
   // In a data thread's turn: passes one contribution to `pipeline`.
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const wire::Header& header,
                   Clock::time_point now);
