@@ -245,10 +245,13 @@ RankStatus SharedMemoryRank::status() const {
   if (waiting <= slots_) {
     status.position += waiting;
   }
-  status.position += control->process.direct_chunks.load(std::memory_order_relaxed);
-  status.sent = control->server.sent.load(std::memory_order_relaxed);
+  // Chunks of direct calls count as contributions and results.
+  const uint64_t put = control->process.direct_put.load(std::memory_order_relaxed);
+  status.position += put;
+  status.sent = control->server.sent.load(std::memory_order_relaxed) + put;
   status.sent_without_values = control->server.sent_without_values.load(std::memory_order_relaxed);
-  status.received = control->server.received.load(std::memory_order_relaxed);
+  status.received = control->server.received.load(std::memory_order_relaxed) +
+                    control->process.direct_taken.load(std::memory_order_relaxed);
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);
   status.ignored = control->server.ignored.load(std::memory_order_relaxed);
   status.uses = control->server.uses.load(std::memory_order_relaxed);

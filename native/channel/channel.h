@@ -83,7 +83,9 @@ struct ProcessCounters {
   std::atomic<uint64_t> dequantize_ns;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
   std::atomic<uint64_t> sparse_calls_dense;
-  std::atomic<uint64_t> direct_chunks;  // that this rank has put where the ranks add them up themselves
+  // Chunks of direct calls that this rank has put, and those whose sums it has taken.
+  std::atomic<uint64_t> direct_put;
+  std::atomic<uint64_t> direct_taken;
   // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> since;

@@ -46,7 +46,7 @@ class StepCounter {
 struct DirectControl {
   static constexpr uint64_t kMagic = 0x53574D4C44523031;  // "SWMLDR01"
   static constexpr size_t kLine = ChannelControl::kLine;
-  static constexpr size_t kRows = 4;
+  static constexpr size_t kRows = 16;
   static constexpr size_t kMostRanks = wire::protocol::max_workers;
 
   // What a rank has put into a row. The first three must be those of all ranks; the last one it writes after it has
@@ -143,8 +143,8 @@ class DirectMemory {
  private:
   // Larger pieces leave the caches before they are added up; smaller ones make the ranks wait for each other more
   // often.
-  static constexpr uint64_t kMostPieceBytes = 256 << 10U;
-  static constexpr uint64_t kMostRowBytes = 4 << 20U;
+  static constexpr uint64_t kMostPieceBytes = 64 << 10U;
+  static constexpr uint64_t kMostRowBytes = 1 << 20U;
   static constexpr uint64_t kAlignment = Channel::kAlignment;
 
   static size_t offset_of(uint32_t ranks, size_t row, uint32_t rank) {

@@ -182,7 +182,7 @@ bool DirectCalls::put() {
   frozen_ = count == 0;
   if (frozen_) return false;
   if (count == (round_of(put_) + 1) * ranks_) wake_others();
-  control_->process.direct_chunks.fetch_add(piece.chunks, std::memory_order_relaxed);
+  control_->process.direct_put.fetch_add(piece.chunks, std::memory_order_relaxed);
   shared_rounds_[row_of(put_)] += piece.shared ? 1 : 0;
   next_chunk_ = piece.last ? 0 : next_chunk_ + piece.chunks;
   put_calls_ += piece.last ? 1 : 0;
@@ -286,6 +286,7 @@ void DirectCalls::finish(uint64_t number, bool finite, std::vector<std::shared_p
   in_flight_[row_of(number)] = {};
   taken_ += 1;
   position_ += piece.chunks;
+  control_->process.direct_taken.store(position_, std::memory_order_relaxed);
   if (row(number).taken.count() == (round_of(number) + 1) * ranks_) wake_others();
   if (piece.last) {
     time_->answered(piece.call.get());

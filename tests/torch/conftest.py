@@ -45,3 +45,9 @@ def own_fabric() -> Iterator[Ctl]:
 def ranks(server: RendezvousServer, fabric: Ctl) -> Ranks:
     """Provide a runner of functions as the ranks of a job on the common fabric."""
     return Ranks(server, fabric.run_dir)
+
+
+@pytest.fixture
+def over_switch(server: RendezvousServer, fabric: Ctl) -> Ranks:
+    """Provide the same for ranks that make no direct calls: the switch adds up all their values."""
+    return Ranks(server, fabric.run_dir, SWITCHML_DIRECT="0")

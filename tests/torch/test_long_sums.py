@@ -17,6 +17,12 @@ WORLD_SIZE = 4
 GLOO = {"SWITCHML_TORCH_FALLBACK": "gloo"}
 
 
+@pytest.fixture
+def ranks(over_switch: Ranks) -> Ranks:
+    """Provide ranks whose sums take words of packets."""
+    return over_switch
+
+
 def contribution(rank: int, call: int, bits: int, elements: int = LEAST) -> torch.Tensor:
     """Return integers with magnitudes below 2^bits, of which many come close to it."""
     generator = torch.Generator().manual_seed(1000 * call + rank)

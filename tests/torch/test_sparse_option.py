@@ -62,6 +62,6 @@ def sparse_steps(rank: int, steps: int, full: bool) -> list[int]:
 def test_sparse_calls_have_the_bits_of_dense_ones(
     server: RendezvousServer, small_packets: Ctl, sparse: str, full: bool, expected: list[int]
 ) -> None:
-    ranks = Ranks(server, small_packets.run_dir)
+    ranks = Ranks(server, small_packets.run_dir, SWITCHML_DIRECT="0")  # direct calls are never sparse
     environment = {"SWITCHML_TORCH_SKIP_ZEROS": sparse}
     assert ranks.run(2, sparse_steps, len(expected), full, environment=environment) == [expected] * 2

@@ -133,6 +133,7 @@ def test_a_restart_on_two_nodes_which_count_differently(home: Ctl, tmp_path: Pat
 
 @pytest.mark.parametrize("backend", ["switchml", "gloo"])
 def test_job_start_sets_what_torch_needs(home: Ctl, tmp_path: Path, backend: str) -> None:
+    home.environment["SWITCHML_DIRECT"] = "0"  # so that the switch counts the calls
     command = ("--", sys.executable, str(WORKER), str(tmp_path), "--backend", backend)
     result = home.json("job", "start", "--workers", "4", *command, timeout=SECONDS)
     assert result["state"] == "COMPLETED"

@@ -111,8 +111,8 @@ def bytes_of_sums(rank: int, world_size: int) -> None:
     ],
     ids=["auto", "32", "16", "8", "8-stochastic"],
 )
-def test_sums_take_the_bytes_of_their_width(ranks: Ranks, environment: dict[str, str]) -> None:
-    ranks.run(3, bytes_of_sums, 3, environment=environment)
+def test_sums_take_the_bytes_of_their_width(over_switch: Ranks, environment: dict[str, str]) -> None:
+    over_switch.run(3, bytes_of_sums, 3, environment=environment)
 
 
 def averages(rank: int, world_size: int) -> None:

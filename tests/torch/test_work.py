@@ -184,10 +184,12 @@ def test_the_caller_goes_on_while_calls_are_in_flight(ranks: Ranks) -> None:
 
 def destroyed(rank: int) -> None:
     group = dist.distributed_c10d._get_default_group()
+    common = store()
     if rank == 0:
         work = dist.all_reduce(torch.ones(4), async_op=True)  # the other rank never makes this call
         future = work.get_future()
         dist.destroy_process_group()
+        common.set("rank 0 has no group", "")
         with pytest.raises(dist.DistBackendError, match="destroyed"):
             work.wait()
         assert isinstance(work.exception(), switchml.torch.SwitchMLBackendError)
@@ -195,6 +197,7 @@ def destroyed(rank: int) -> None:
         with pytest.raises(RuntimeError, match="destroyed"):
             future.wait()
     else:
+        common.wait(["rank 0 has no group"])  # otherwise this rank's end could be the reason
         dist.destroy_process_group()
     with pytest.raises(dist.DistBackendError, match="destroyed"):
         group.allreduce([torch.ones(1)])

@@ -68,9 +68,10 @@ class Rank:
 class Ranks:
     """Runs functions as ranks: `function(rank, *arguments)` inside an initialized process group."""
 
-    def __init__(self, server: RendezvousServer, run_dir: Path | None) -> None:
+    def __init__(self, server: RendezvousServer, run_dir: Path | None, **variables: str) -> None:
         self._server = server
         self._run_dir = run_dir
+        self._variables = variables  # of the environment
 
     def start(
         self,
@@ -92,7 +93,7 @@ class Ranks:
                 args=(
                     theirs,
                     (self._server.port, f"{os.getpid()}-{number}", rank, world_size, backend),
-                    variables | (environment or {}),
+                    variables | self._variables | (environment or {}),
                     function,
                     arguments,
                 ),
