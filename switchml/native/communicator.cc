@@ -221,6 +221,8 @@ Communicator::Outcome Communicator::release(uint64_t sequence) {
 }
 
 void Communicator::abandon() {
+  // Then no other rank completes a call that this one gives up.
+  if (direct_ != nullptr) direct_->freeze();
   std::unique_lock<std::mutex> lock(mutex_);
   abandoning_ = true;
   wake();
@@ -230,7 +232,6 @@ void Communicator::abandon() {
 
 void Communicator::settle() {
   settling_ = true;
-  if (direct_ != nullptr) direct_->freeze();
   abandon();
 }
 

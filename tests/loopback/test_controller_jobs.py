@@ -94,6 +94,7 @@ def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent,
     assignment = agent.wait_for("assignment")
     assert list(assignment.ranks) == [0, 1, 2, 3]
     assert (assignment.job, assignment.epoch, assignment.world_size) == (job.id, job.epoch, 4)
+    assert assignment.one_port
     assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
     detail = client.show_switch("s1")
     tables = [entry.table for entry in detail.entries]

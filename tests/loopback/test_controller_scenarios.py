@@ -67,6 +67,7 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
         )
         assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
         (assignment,) = agent.messages("assignment")
+        assert not assignment.one_port
         assert assignment.optional_values  # all targets can, but BMv2 with 256 values in a packet
         assert tables(client) == {"worker_table": 4, "job_table": 1, "rank_table": 4, "switch_address_table": 1}
         detail = client.show_switch()
