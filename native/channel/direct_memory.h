@@ -49,8 +49,8 @@ struct DirectControl {
   static constexpr size_t kRows = 16;
   static constexpr size_t kMostRanks = wire::protocol::max_workers;
 
-  // What a rank has put into a row. The first three must be those of all ranks; the last one it writes after it has
-  // added up its share.
+  // A rank's entry of a row. The first three must be those of all ranks; the last one it writes after it has added up
+  // its share.
   struct alignas(64) Part {
     uint64_t sequence = 0;  // of the call
     uint64_t chunks = 0;    // of the piece

@@ -129,7 +129,7 @@ bool DirectCalls::may_put() const {
 
 bool DirectCalls::may_sum() const {
   if (summed_ == put_ || !row(summed_).put.has_reached((round_of(summed_) + 1) * ranks_)) return false;
-  // What is not shared is taken at once, so the earlier pieces come first.
+  // A piece that is not shared is taken at once, so the earlier pieces come first.
   return takes(*at(summed_).call) && (at(summed_).shared ? !frozen_ : taken_ == summed_);
 }
 

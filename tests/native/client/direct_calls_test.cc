@@ -141,7 +141,7 @@ TEST_P(DirectBits, AsOverASwitch) {
   }
 }
 
-// Every array of a scatter or a gather that has only this rank's part is one of its own.
+// The array that has only this rank's part does not lie in the other one.
 class PartsBits : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Direct, PartsBits,
                          testing::Values(Case{CallKind::float32_sum, 2, 10}, Case{CallKind::float32_average, 3, 30'003},
@@ -328,7 +328,7 @@ TEST_F(TwoRanks, CallsThatAreNotOfTheirKindAreNotTaken) {
 
 // ---- the end of an epoch --------------------------------------------------------------------------------------------
 
-// Freezes at every step of a call of several pieces: whoever of the two looks at it later comes to the same conclusion.
+// Freezes at every step of a call of several pieces: both ranks come to the same conclusion, whichever looks first.
 TEST(DirectCalls, AFrozenCallIsCompleteForAllRanksOrForNone) {
   constexpr uint64_t kElements = 600'000;  // more pieces than rows
   for (size_t steps = 0;; ++steps) {
