@@ -1,10 +1,14 @@
 // The memory that all ranks of a job on one machine share, in which they add up the values of a call themselves,
 // without the switch (docs/protocol.md, "Direct calls").
 //
-// A call is cut into pieces, which go through the rows of the memory one after the other: piece q through row q mod
-// kRows. Every rank puts its elements of a piece into its own part of the row; once all have, each rank adds up a share
-// of the piece for all of them; once all have, each rank takes the sums. So a row has three counters, each of which
-// every rank moves on once in each round of the row. A rank touches a row only when they say that it may.
+// A call is cut into pieces; piece q goes through row q mod kRows of the memory, in three steps:
+//
+//   put   every rank copies its elements of the piece into its own part of the row
+//   sum   every rank adds up a share of the piece, for all ranks
+//   take  every rank copies the sums
+//
+// A row counts the ranks that have done each step. A rank begins a step when all ranks have done the one before; the
+// next round of the row begins when all have taken.
 //
 // The switch makes the memory, and never looks at it. The processes that have it are of one user, that of the switch,
 // so they trust each other.
@@ -71,11 +75,10 @@ struct DirectControl {
     std::atomic<uint64_t> begun_over_switch{0};
   };
 
-  DirectControl(uint32_t of_ranks, uint64_t most_bytes) : ranks(of_ranks), piece_bytes(most_bytes) {}
+  explicit DirectControl(uint32_t of_ranks) : ranks(of_ranks) {}
 
   uint64_t magic = kMagic;
   uint32_t ranks;
-  uint64_t piece_bytes;  // at most
   // Calls from this sequence number on go over the switch: because a rank makes no direct calls, or because the ranks
   // differ in their calls, which the switch's way finds out.
   alignas(kLine) std::atomic<uint64_t> first_over_switch{UINT64_MAX};
@@ -88,12 +91,13 @@ class DirectMemory {
  public:
   // Returns the size of the memory for `ranks` ranks.
   static size_t bytes(uint32_t ranks) { return offset_of(ranks, DirectControl::kRows, 0); }
+  // Returns the most bytes that a piece has at each rank.
   static uint64_t piece_bytes(uint32_t ranks) {
     const uint64_t share = kMostRowBytes / ranks / kAlignment * kAlignment;
     return share < kMostPieceBytes ? share : kMostPieceBytes;
   }
   // Begins the life of the control block in new memory.
-  static void make(void* memory, uint32_t ranks) { new (memory) DirectControl{ranks, piece_bytes(ranks)}; }
+  static void make(void* memory, uint32_t ranks) { new (memory) DirectControl{ranks}; }
 
   // Precondition: the memory has bytes(ranks), and make() was called for as many.
   DirectMemory(void* memory, uint32_t ranks) : base_(static_cast<uint8_t*>(memory)), ranks_(ranks) {}

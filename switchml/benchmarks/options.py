@@ -54,7 +54,7 @@ VARIANTS: Final = {
     "udp-float": Variant("udp", wire="floats"),
     "shm-switch": Variant("shm", direct=False),
 }
-"""Those where the switch adds up floats as such (docs/floats.md), and where it adds up all values, by name."""
+"""By name: the switch adds up floats as such (docs/floats.md), or it adds up all values."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""

@@ -145,7 +145,8 @@ DirectCalls::Piece DirectCalls::next_piece() const {
   Piece piece;
   piece.call = call;
   piece.first_chunk = next_chunk_;
-  piece.chunks = std::min(memory_.control().piece_bytes / chunk_bytes(codec), codec.chunks() - next_chunk_);
+  piece.chunks =
+      std::min(channel::DirectMemory::piece_bytes(ranks_) / chunk_bytes(codec), codec.chunks() - next_chunk_);
   const uint64_t bytes = std::min(piece.chunks * chunk_bytes(codec), codec.arrays().elements * codec.direct_bytes());
   piece.shared = codec.adds_up() && (codec.arrays().division == Division::scatter || bytes * ranks_ > kSmallBytes);
   piece.last = next_chunk_ + piece.chunks == codec.chunks();

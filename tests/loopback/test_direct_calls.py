@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,9 +21,8 @@ Floats = npt.NDArray[np.float32]
 
 
 @pytest.fixture
-def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES, transport="direct") as running:
-        yield running
+def transport() -> str:
+    return "direct"
 
 
 def floats(rank: int, size: int) -> Floats:
@@ -124,3 +122,15 @@ def test_a_direct_call_that_another_rank_makes_over_the_switch(fabric: Fabric, l
     for message in fabric.run_ranks(2, run):
         assert "rank 0: call 2, all_reduce (sum" in message
         assert "rank 1: call 2, all_reduce (sum as" in message
+
+
+def test_a_call_that_is_out_of_time_names_the_late_rank_which_cannot_complete_it(fabric: Fabric) -> None:
+    """An earlier call is complete, so that contributions and results are told apart."""
+    fabric.add_job(1, 2)
+    with fabric.connect(0) as first, fabric.connect(1) as late, ThreadPoolExecutor(2) as pool:
+        list(pool.map(sums, (first, late)))
+        with pytest.raises(switchml.CollectiveTimeout, match="rank 1 had not taken part") as raised:
+            first.all_reduce(np.ones(10, np.float32), timeout=0.3)
+        assert raised.value.ranks == (1,)
+        with pytest.raises(switchml.SwitchMLError):
+            late.all_reduce(np.ones(10, np.float32), timeout=0.3)

@@ -31,8 +31,8 @@ template <typename Value>
 uint64_t NarrowFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
   const uint64_t weighed = kernels::dequantize_lanes(this->weights(), words, count, static_cast<int>(lanes_.bits),
                                                      kExponentOfOne - chunk.scaled_by, divisor_, values);
-  this->keep_finite(chunk.scaled_by, count,
-                    values);  // the highest level stands for the power of two above the largest number
+  // The highest level stands for the power of two above the largest number.
+  this->keep_finite(chunk.scaled_by, count, values);
   return weighed;
 }
 
