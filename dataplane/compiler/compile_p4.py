@@ -97,15 +97,16 @@ TARGETS = tuple(_PROGRAMS)
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
     """Return the SHA-256 (hexadecimal) of a target's programs as the compiler reads them.
 
-    These are the preprocessed texts without the constants that they do not use, because constants.p4 is shared with
-    other targets. So it changes only where a program does. ``folder`` is the one that holds p4/.
+    These are the preprocessed texts without white space that says nothing, and without the constants that they do not
+    use, because constants.p4 is shared with other targets. So it changes only where a program does. ``folder`` is the one
+    that holds p4/.
 
     Raises:
         CompileError: cpp is not on PATH, or refused a program.
 
     """
     programs = [_preprocessed(folder / "p4" / entry, macros) for entry, macros in _PROGRAMS[target]]
-    return digest_of_text("".join(_without_unused_constants(program) for program in programs))
+    return digest_of_text("".join(" ".join(_without_unused_constants(program).split()) for program in programs))
 
 
 def _preprocessed(entry: Path, macros: Sequence[str]) -> str:

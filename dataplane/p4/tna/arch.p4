@@ -1,4 +1,5 @@
-// Includes Tofino's native architecture (TNA), and defines what this target adds to the common types.
+// Includes Tofino's native architecture (TNA), and defines what this target adds to the common types. The program's file
+// has defined what is different in each program.
 #ifndef SWITCHML_ARCH_P4
 #define SWITCHML_ARCH_P4
 
@@ -16,28 +17,11 @@ const bit<32> WORKER_ENTRIES = 1536;
 #define DIRECT_COUNTER DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES)
 #define COUNT_ENTRY(name) name.count();
 
-// 1 in the program fpisa.p4, which adds floats and no integers.
-#ifndef FPISA_A
-#define FPISA_A 0
-#endif
-
-// The format of contributions.
-#if FPISA_A
-#define FORMAT_OF_WORDS FORMAT_FLOAT32
-#else
-#define FORMAT_OF_WORDS FORMAT_INT32
-#endif
-
 // Bridged metadata: precedes every packet between ingress and egress, and a RESULT with values while it is recirculated
 // (recirculation.p4). It never leaves the switch.
 header bridged_metadata_t {
     bit<4> verdict;
-#if FPISA_A
-    @padding bit<1> unused_1;
-    bit<1> has_floats;         // floats_t follows, and the packet has values
-#else
-    @padding bit<2> unused_1;
-#endif
+    BRIDGED_FLAGS
     bit<1> flooded;
     bit<1> new_ipv4_header;
     @padding bit<7> unused_2;
@@ -45,12 +29,7 @@ header bridged_metadata_t {
     MulticastGroupId_t group;  // the multicast group of the job, for a completed slot
 }
 
-// Additional members of headers_t and metadata_t on this target.
-#if FPISA_A
-#define TARGET_HEADERS bridged_metadata_t bridged; floats_t floats;
-#else
-#define TARGET_HEADERS bridged_metadata_t bridged;
-#endif
+// Additional members of metadata_t on this target.
 #define TARGET_METADATA                                                                                         \
     PortId_t recirculation_port;                                                                                \
     bit<32> phase_now; /* phase of the slot after this packet: equal to the packet's unless that is stale */    \
@@ -69,7 +48,6 @@ header bridged_metadata_t {
 
 // True if contributions may have floats as well as integers.
 #define CAN_ADD_FLOATS 0
-#define CAN_ADD_INTEGERS (!FPISA_A)
 
 // The parent's bit in a bitmap: the last one.
 const bitmap_t FINAL = 32w1 << 31;

@@ -45,9 +45,7 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
         hdr.bridged.verdict = meta.verdict;
         hdr.bridged.flooded = meta.flooded;
         hdr.bridged.new_ipv4_header = meta.new_ipv4_header;
-#if FPISA_A
-        hdr.bridged.has_floats = (bit<1>)hdr.floats.isValid();
-#endif
+        BRIDGE_FLAGS
         hdr.bridged.port = ingress_port;
         hdr.bridged.group = meta.group;
     }
@@ -119,8 +117,8 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
             (_, _, _, _, DESTINATION_NONE, _, _): end();
             // A RESULT of the parent has come with the values of all lanes.
             (_, _, _, VERDICT_COMPLETED, _, _, 1): send_to_group();
+#if CAN_ADD_INTEGERS
             // A packet with values needs a recirculation port, and the controller has not configured one.
-#if !FPISA_A
             (_, _, true, VERDICT_COMPLETED, _, 0, _): end_without_route();
             (_, _, true, VERDICT_RESENT, _, 0, _): end_without_route();
             (_, _, true, VERDICT_FORWARDED, _, 0, _): end_without_route();

@@ -1,4 +1,13 @@
 // SwitchML for Tofino (TNA). The code specific to this target is in this folder, everything else in ../common.
+
+// What a program tells arch.p4: the format of contributions, its headers in front of a packet, and the flags of bridged
+// metadata that only it has.
+#define FORMAT_OF_WORDS FORMAT_INT32
+#define CAN_ADD_INTEGERS 1
+#define TARGET_HEADERS bridged_metadata_t bridged;
+#define BRIDGED_FLAGS @padding bit<2> unused_1;
+#define BRIDGE_FLAGS
+
 #include "arch.p4"
 #include "../common/headers.p4"
 #include "../common/parser.p4"
@@ -8,49 +17,10 @@
 #include "slot_exponent.p4"
 #include "slot_check.p4"
 #include "slot_next.p4"
-#if !FPISA_A
 #include "slot_values.p4"
-#endif
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
-
-parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
-                             out ingress_intrinsic_metadata_t ig_intr_md) {
-    PacketParser() packet_parser;
-
-    port_metadata_t port;
-
-    state start {
-        packet.extract(ig_intr_md);
-        port = port_metadata_unpack<port_metadata_t>(packet);
-        meta = {
-            switch_mac = 0, switch_ip = 0, switch_mac_set = 0, switch_ip_set = 0, own_mac_source = 0, own_ip_source = 0,
-            ours = 0, has_values = 0,
-            admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, has_parent = 0, from_parent = 0, completed_here = 0,
-            phase_predicate = PHASE_STALE, seen = 0, bitmap = 0, filled_before = 0,
-            reason = DROP_REASON_NONE, verdict = VERDICT_NONE, destination = DESTINATION_NONE, port = 0, group = 0,
-            new_ipv4_header = 0, forwarded = 0, flooded = 0,
-            recirculation_port = 0, phase_now = 0, new_epoch = 0
-        };
-        meta.recirculation_port = port.recirculation_port;
-        transition select(port.is_recirculated) {
-            1: parse_bridged_metadata;
-            default: parse_packet;
-        }
-    }
-
-    state parse_bridged_metadata {
-        packet.extract(hdr.bridged);
-        meta.admitted = 1;
-        meta.phase_predicate = PHASE_RECIRCULATED;
-        transition parse_packet;
-    }
-
-    state parse_packet {
-        packet_parser.apply(packet, hdr);
-        transition accept;
-    }
-}
+#include "ingress_parser.p4"
 
 // These fields are the operands and results of stateful ALUs. If they were split, their parts would share containers
 // with other fields, and two tables that write to the same container cannot share a stage.
@@ -68,19 +38,9 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, in ingress_i
     PacketProcessing() packet_processing;
     ForwardingDecision() forwarding_decision;
     IngressDropCounter() drop_counter_of_ingress;
-#if FPISA_A
-    UnpackFloats() unpack_floats;
-    SlotFloats() slot_floats;
-#endif
 
     apply {
-#if FPISA_A
-        unpack_floats.apply(hdr.values, hdr.floats);
-#endif
         packet_processing.apply(hdr, meta, ig_intr_md.ingress_port, from_parser.parser_err);
-#if FPISA_A
-        slot_floats.apply(hdr.values, hdr.floats, hdr.switchml.slot, meta);
-#endif
         forwarding_decision.apply(hdr, meta, ig_intr_md.ingress_port, for_deparser, for_traffic_manager);
         if (meta.reason != DROP_REASON_NONE) {
             drop_counter_of_ingress.apply(meta.reason);
@@ -94,9 +54,6 @@ control SwitchMLIngressDeparser(packet_out packet, inout headers_t hdr, in metad
 
     apply {
         packet.emit(hdr.bridged);
-#if FPISA_A
-        packet.emit(hdr.floats);
-#endif
         packet_deparser.apply(packet, hdr);
     }
 }
@@ -115,35 +72,13 @@ parser SwitchMLEgressParser(packet_in packet, out headers_t hdr, out metadata_t 
         }
     }
 
-#if FPISA_A
-    state parse_result {
-        transition select(hdr.bridged.has_floats) {
-            1: parse_floats;
-            default: parse_headers;
-        }
-    }
-
-    state parse_floats {
-        packet.extract(hdr.floats);
-        packet.extract(hdr.ethernet);
-        packet.extract(hdr.ipv4);
-        packet.extract(hdr.udp);
-        packet.extract(hdr.switchml);
-        packet.extract(hdr.values);
-        transition accept;
-    }
-#define PARSE_RESULT parse_headers
-#else
-#define PARSE_RESULT parse_result
-#endif
-
     state parse_answer {
         packet.extract(hdr.ethernet);
         packet.extract(hdr.ipv4);
         transition accept;
     }
 
-    state PARSE_RESULT {
+    state parse_result {
         packet.extract(hdr.ethernet);
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
@@ -158,9 +93,6 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_int
                        inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
     RankAddress() rank_address;
     EgressDropCounter() drop_counter_of_egress;
-#if FPISA_A
-    FloatResults() float_results;
-#endif
 
     ReplicationId_t rank;
 
@@ -180,10 +112,6 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_int
             drop_counter_of_egress.apply(hdr, meta.reason);
             for_deparser.drop_ctl = 1;
         }
-#if FPISA_A
-        float_results.apply(hdr.values, hdr.floats);
-        hdr.floats.setInvalid();
-#endif
         hdr.bridged.setInvalid();
     }
 }
@@ -202,9 +130,6 @@ control SwitchMLEgressDeparser(packet_out packet, inout headers_t hdr, in metada
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.switchml);
-#if FPISA_A
-        packet.emit(hdr.values);
-#endif
     }
 }
 
