@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include "native/bindings/numbers.h"
@@ -65,7 +66,14 @@ void set_member(Struct* made, const Keyword<Member>& keyword, const nanobind::kw
   PyObject* value = PyDict_GetItemWithError(given.ptr(), keyword.interned);  // borrowed
   if (value != nullptr) {
     auto& member = std::invoke(keyword.member, *made);
-    member = Converter<std::decay_t<decltype(member)>>::convert(keyword.name, value, keyword.most);
+    using Value = std::decay_t<decltype(member)>;
+    try {
+      member = Converter<Value>::convert(keyword.name, value, keyword.most);
+    } catch (const std::bad_cast&) {
+      const std::string refused = nanobind::repr(nanobind::handle(value)).c_str();
+      throw nanobind::type_error(
+          (std::string(keyword.name) + " is not of type " + Converter<Value>::type() + ": " + refused).c_str());
+    }
     ++*known;
   } else if (keyword.fallback == nullptr) {
     throw nanobind::type_error((std::string(keyword.name) + " is missing").c_str());

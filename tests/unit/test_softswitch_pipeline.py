@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from switchml.dataplane.constants import Kind
-from switchml.dataplane.softswitch._native import Switch, WorkerMatch
+from switchml.dataplane.softswitch._native import DevicePortSpec, Switch, UdpPortSpec, WorkerMatch
 
 KEY: dict[str, Any] = {
     "port": 1,
@@ -188,6 +188,12 @@ def test_a_key_is_made_with_its_keywords_only() -> None:
         WorkerMatch(**{**KEY, "job": "7"})
     with pytest.raises(TypeError, match="incompatible"):
         WorkerMatch(*KEY.values())  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="address is not of type str: 3"):
+        UdpPortSpec(address=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"queues is not of type .*Sequence\[object\]: 3"):
+        DevicePortSpec(queues=3, busy=False)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="busy is not of type bool: 3"):
+        DevicePortSpec(queues=[], busy=3)  # type: ignore[arg-type]
 
 
 def test_counters_are_read_and_written(switch: Switch) -> None:
