@@ -12,12 +12,25 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from switchml.client.schedules import MOST_CLASSES, Policy
 from switchml.common.job_numbers import rank_numbers
 from switchml.torch.scheduling.buckets import Bucket
 
-__all__ = ["check_model", "check_optimizer", "check_same"]
+__all__ = ["check_model", "check_optimizer", "check_policy", "check_same"]
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def check_policy(policy: Policy) -> int:
+    """Return the number of classes of a policy.
+
+    Raises:
+        ValueError: it is not one with which models can be trained.
+
+    """
+    if policy.classes is None or policy.classes > MOST_CLASSES:
+        raise ValueError(f"policy.classes is {policy.classes}; training takes 1 to {MOST_CLASSES} classes")
+    return policy.classes
 
 
 def check_optimizer(optimizer: Any) -> None:

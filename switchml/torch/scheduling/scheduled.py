@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,10 +15,11 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from switchml.client.arguments import positive_seconds, whole_number
-from switchml.client.schedules import MOST_CLASSES, Policy, Segment, plan, policy_of
+from switchml.client.schedules import Policy, Segment, policy_of
 from switchml.torch.process_group import SwitchMLProcessGroup
-from switchml.torch.scheduling.buckets import GRAIN, Travelling, make_buckets
-from switchml.torch.scheduling.checks import check_model, check_optimizer, check_same
+from switchml.torch.scheduling.buckets import Buckets, Travelling
+from switchml.torch.scheduling.checks import check_model, check_optimizer, check_policy, check_same
+from switchml.torch.scheduling.planner import Planner
 from switchml.torch.scheduling.streams import Round, Streams
 from switchml.torch.scheduling.trace import Trace
 from switchml.torch.scheduling.tune import Tuner
@@ -27,7 +27,17 @@ from switchml.torch.scheduling.tune import Tuner
 __all__ = ["ScheduledOptimizer"]
 
 _LOG = logging.getLogger(__name__)
-_WORDS: Final = 2
+
+
+@dataclass
+class _Step:
+    """What the current step has come to on this rank."""
+
+    travelling: set[Tensor] = field(default_factory=set)  # parameters whose gradients were taken to be sent
+    kept: set[Tensor] = field(default_factory=set)  # those with gradients of passes under `no_sync`
+    averaged: bool = False  # the averages are in the gradients
+    in_backward: bool = False
+    sends: bool = True  # False under `no_sync`
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
@@ -77,9 +87,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         tuner: Tuner | None = None,
     ) -> None:
         # The base class is not initialized: parameters and state are those of `optimizer` (see __getattr__).
-        self._policy = policy_of(policy)
-        if self._policy.classes is None or self._policy.classes > MOST_CLASSES:
-            raise ValueError(f"policy.classes is {self._policy.classes}; training takes 1 to {MOST_CLASSES} classes")
+        policy = policy_of(policy)
+        classes = check_policy(policy)
         if whole_number(bucket_bytes, "bucket_bytes") < 1:
             raise ValueError(f"bucket_bytes is {bucket_bytes}; it must be positive")
         parent = dist.group.WORLD if group is None else group
@@ -89,46 +98,21 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                 'init_process_group("switchml")'
             )
         check_optimizer(optimizer)
-        trained = check_model(model, optimizer)
+        self._buckets = Buckets(model, check_model(model, optimizer), bucket_bytes)
         self._optimizer = optimizer
         self._model = model
-        self._parent = parent
-        self._buckets = make_buckets(model, trained, bucket_bytes)
-        self._place = {
-            parameter: (number, index)
-            for number, bucket in enumerate(self._buckets)
-            for index, parameter in enumerate(bucket.parameters)
-        }
-        count = sum(len(bucket.names) for bucket in self._buckets)
-        # The number of ranks with a gradient, by parameter; and rank 0's partition and credit, if it tunes them.
-        self._counts = torch.zeros(count + _WORDS, dtype=torch.int32)
-        self._buffers = [*(bucket.buffer for bucket in self._buckets), self._counts]
-        check_same(parent, self._buckets, (self._policy, bucket_bytes, tuner is None))
+        check_same(parent, self._buckets.list, (policy, bucket_bytes, tuner is None))
         _copy_from_first_rank(parent, model)
-        self._streams = Streams(parent, self._policy.classes, positive_seconds(timeout))
-        self._state_of_the_step()
-        self._trace: Trace | None = Trace()  # None after the first step
-        self._gates = self._owners()
-        forwards = list(range(len(self._buckets)))
-        self._order = forwards[::-1], forwards  # of completion, and of urgency
-        self._tuner = tuner
-        self._leads = parent.rank() == 0
-        if tuner is not None and self._leads:
-            tuner.start()
-        self._step_began: float | None = None
-        self._before: Round | None = None  # the round of the last step
-        self._round = self._begin_round()
-        self._handles = self._hook()
-
-    def _state_of_the_step(self) -> None:
-        self._travelling: set[Tensor] = set()  # parameters whose gradients the current step has taken
-        self._kept: set[Tensor] = set()  # those with gradients of passes under `no_sync`
+        self._planner = Planner(policy, self._buckets.sizes, tuner, parent)
+        self._streams = Streams(parent, classes, positive_seconds(timeout))
+        self._gates = self._owners()  # the buckets that a module waits for before it is called, by its name
+        self._step = _Step()
         self._pending: dict[int, Round] = {}  # buckets whose parameters are not stepped yet
         self._frozen: list[dict[str, Any]] = []  # values of the param groups for pending buckets
-        self._averaged = False  # the averages of this step are in the gradients
-        self._in_backward = False
-        self._sends = True  # False under `no_sync`
         self._has_warned = False
+        self._last_round: Round | None = None
+        self._round = self._begin_round()
+        self._handles = self._hook()
 
     # ---- the interface of an optimizer -----------------------------------------------------------------------------
 
@@ -151,12 +135,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         )
 
     def __repr__(self) -> str:
-        return f"ScheduledOptimizer({self._optimizer!r}, policy={self._policy!r})"
+        return f"ScheduledOptimizer({self._optimizer!r}, policy={self._planner.policy!r})"
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """The param groups; reading them between the backward pass and `step` waits for all averages."""
-        if self._travelling and not self._in_backward and not self._averaged:
+        if self._step.travelling and not self._step.in_backward and not self._step.averaged:
             self._warn_once("the param groups were read before step(), as GradScaler and clipping of gradients do")
             self.average_gradients()
         groups: list[dict[str, Any]] = self._optimizer.param_groups
@@ -172,26 +156,26 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         """
         if closure is not None:
             raise RuntimeError("a closure needs the averages of all gradients at once; call step() without one")
-        self._time_step()
-        if self._averaged:
+        self._planner.begin_step()
+        if self._step.averaged:
             self._require_same_parameters()
             self._optimizer.step()
             self._end_step()
             return
         self._complete_round()
-        self._pending = dict.fromkeys(range(len(self._buckets)), self._round)
+        self._pending = dict.fromkeys(range(len(self._buckets.list)), self._round)
         self._frozen = [_values(group) for group in self._optimizer.param_groups]
         self._end_step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - the interface of optimizers
         """Drop all gradients: they are None afterwards. Those that were not used by `step` are lost."""
-        if self._travelling and not self._averaged:
+        if self._step.travelling and not self._step.averaged:
             self.average_gradients()
-        if self._averaged:
+        if self._step.averaged:
             self._end_step()
         for parameter in self._all_parameters():
             parameter.grad = None
-        self._kept.clear()
+        self._step.kept.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the given optimizer after all steps so far."""
@@ -218,7 +202,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     @property
     def classes(self) -> list[list[Segment]]:
         """The segments of each class, the most urgent first, in the order in which all ranks send them."""
-        return [list(segments) for segments in self._plan]
+        return [list(segments) for segments in self._planner.plan]
 
     def synchronize(self) -> None:
         """Wait for all averages of earlier steps, and step the parameters; needed before they are read directly.
@@ -240,15 +224,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             TimeoutError: an average has not arrived in time.
 
         """
-        if self._averaged:
+        if self._step.averaged:
             return
         self._complete_round()
-        for number in range(len(self._buffers)):
+        for number in range(len(self._buckets.buffers)):
             self._streams.wait(self._round, number)
-        for number in range(len(self._buckets)):
-            for parameter, average in self._averages(number):
+        for number in range(len(self._buckets.list)):
+            for parameter, average in self._buckets.averages(number):
                 parameter.grad = average
-        self._averaged = True
+        self._step.averaged = True
 
     def clip_grad_norm_(
         self,
@@ -265,20 +249,22 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             RuntimeError: there are no gradients; or as `step` and `synchronize`.
 
         """
-        if not self._travelling and not self._kept:
+        if not self._step.travelling and not self._step.kept:
             raise RuntimeError("there are no gradients; call clip_grad_norm_() between the backward pass and step()")
         self._warn_once("clip_grad_norm_() needs all of them")
         self.average_gradients()
-        return torch.nn.utils.clip_grad_norm_(list(self._place), max_norm, norm_type, error_if_nonfinite, foreach)
+        return torch.nn.utils.clip_grad_norm_(
+            list(self._buckets.place), max_norm, norm_type, error_if_nonfinite, foreach
+        )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Let backward passes only accumulate gradients on this rank; the first one outside sends the sums."""
-        before, self._sends = self._sends, False
+        before, self._step.sends = self._step.sends, False
         try:
             yield
         finally:
-            self._sends = before
+            self._step.sends = before
 
     def close(self) -> None:
         """Do all steps, take the hooks from the model, and leave the process groups; on all ranks."""
@@ -297,7 +283,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                 module.register_state_dict_pre_hook(lambda *_: self.synchronize()),
                 module.register_load_state_dict_pre_hook(lambda *_: self.synchronize()),
             ]
-        for parameter in self._place:
+        for parameter in self._buckets.place:
             handles += [
                 parameter.register_hook(partial(self._before_gradient, parameter)),
                 parameter.register_post_accumulate_grad_hook(self._after_gradient),
@@ -306,16 +292,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _owners(self) -> dict[str, list[int]]:
         """Return the buckets with own parameters of each module, by the module's name."""
+        place = self._buckets.place
         return {
-            name: list(dict.fromkeys(self._place[own][0] for own in module.parameters(False) if own in self._place))
+            name: list(dict.fromkeys(place[own][0] for own in module.parameters(False) if own in place))
             for name, module in self._model.named_modules()
         }
 
     def _enter(self, name: str, module: nn.Module, _: Any) -> None:
         """Step the parameters of a module that is about to be called; all of the model's outside of training."""
         self._require_usable()
-        if self._trace is not None:
-            self._trace.call(name)
+        if self._planner.trace is not None:
+            self._planner.trace.call(name)
         if not name and not (module.training and torch.is_grad_enabled()):
             self.synchronize()
         for number in self._gates[name]:
@@ -324,17 +311,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _before_gradient(self, parameter: Tensor, _: Tensor) -> None:
         """Refuse what cannot be averaged, before the gradient is added to earlier ones."""
-        number, index = self._place[parameter]
-        name = self._buckets[number].names[index]
-        if number in self._pending:
-            self._in_backward = True  # and not usable any more
+        name = self._buckets.name_of(parameter)
+        if self._buckets.place[parameter][0] in self._pending:
+            self._step.in_backward = True  # and not usable any more
             raise RuntimeError(
                 f"{name} was used before its last step was done, because the module that has it was not called: call "
                 "modules, not their forward(), and before parameters are used directly call synchronize() of the "
                 "ScheduledOptimizer"
             )
-        if parameter in self._travelling:
-            self._in_backward = True
+        if parameter in self._step.travelling:
+            self._step.in_backward = True
             raise RuntimeError(
                 f"{name} got a second gradient before step(): add the losses up for one backward pass, or run all but "
                 "the last pass in `with optimizer.no_sync():`"
@@ -342,38 +328,37 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _after_gradient(self, parameter: Tensor) -> None:
         """Take the gradient of a parameter, and send its bucket if that is complete."""
-        if not self._sends:
-            self._kept.add(parameter)
+        if not self._step.sends:
+            self._step.kept.add(parameter)
             return
-        if not self._in_backward:
-            self._in_backward = True
+        if not self._step.in_backward:
+            self._step.in_backward = True
             Variable._execution_engine.queue_callback(self._after_backward)
         self._take(parameter)
 
     def _after_backward(self) -> None:
         """Record that a backward pass has ended. It is not called if the pass raises."""
-        self._in_backward = False
+        self._step.in_backward = False
 
     # ---- a step ----------------------------------------------------------------------------------------------------
 
     def _require_usable(self) -> None:
         # Modules are called again within a backward pass if it has checkpoints of activations.
-        if self._in_backward and torch._C._current_graph_task_id() == -1:
+        if self._step.in_backward and torch._C._current_graph_task_id() == -1:
             raise RuntimeError(
                 "a backward pass raised an error, so this rank may have sent other gradients than the others: the "
                 "ScheduledOptimizer is unusable; start the job again from a checkpoint"
             )
 
     def _take(self, parameter: Tensor) -> None:
-        number, index = self._place[parameter]
-        bucket = self._buckets[number]
-        bucket.views[index].copy_(parameter.grad.detach())
+        self._buckets.view_of(parameter).copy_(parameter.grad.detach())
         parameter.grad = Travelling.of(parameter)
-        self._travelling.add(parameter)
-        self._kept.discard(parameter)
-        if all(own in self._travelling for own in bucket.parameters):
-            if self._trace is not None:
-                self._trace.complete(number)
+        self._step.travelling.add(parameter)
+        self._step.kept.discard(parameter)
+        number, _ = self._buckets.place[parameter]
+        if self._buckets.are_in(number, self._step.travelling):
+            if self._planner.trace is not None:
+                self._planner.trace.complete(number)
             self._streams.ready(self._round, number)
 
     def _complete_round(self) -> None:
@@ -382,18 +367,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self._require_own_gradients()
         self.synchronize()  # modules that were not called since the last step
         self._follow_first_rank()
-        for parameter in self._place:
-            if parameter in self._kept:
+        for parameter in self._buckets.place:
+            if parameter in self._step.kept:
                 self._take(parameter)
-        has = [parameter in self._travelling for parameter in self._place]
-        self._counts[:-_WORDS] = torch.tensor(has, dtype=torch.int32)
-        for parameter, (number, index) in self._place.items():
-            if parameter not in self._travelling:
-                self._buckets[number].views[index].zero_()
-        for number, bucket in enumerate(self._buckets):
-            if not all(own in self._travelling for own in bucket.parameters):
+        self._buckets.count(self._step.travelling, self._planner.point())
+        for number in range(len(self._buckets.list)):
+            if not self._buckets.are_in(number, self._step.travelling):
                 self._streams.ready(self._round, number)
-        self._streams.ready(self._round, len(self._buckets))
+        self._streams.ready(self._round, self._buckets.counts_number)
 
     def _all_parameters(self) -> Iterator[Tensor]:
         """Yield those of all param groups, also those that were frozen when this object was made."""
@@ -403,7 +384,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     def _require_same_parameters(self) -> None:
         """Refuse parameters that were frozen, unfrozen or added since this object was made."""
         for parameter in self._all_parameters():
-            if parameter in self._place:
+            if parameter in self._buckets.place:
                 change = "" if parameter.requires_grad else "was frozen after the ScheduledOptimizer was made"
             elif parameter.requires_grad:
                 change = "was unfrozen, or added to a param group, after the ScheduledOptimizer was made"
@@ -418,9 +399,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _require_own_gradients(self) -> None:
         """Refuse gradients that were set or dropped by hand."""
-        for parameter, (number, index) in self._place.items():
-            name = self._buckets[number].names[index]
-            sent, kept = parameter in self._travelling, parameter in self._kept
+        for parameter in self._buckets.place:
+            name = self._buckets.name_of(parameter)
+            sent, kept = parameter in self._step.travelling, parameter in self._step.kept
             if parameter.grad is None and (sent or kept):
                 raise RuntimeError(
                     f"the gradient of {name} was dropped before step(): call zero_grad() of the ScheduledOptimizer, "
@@ -436,52 +417,34 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
                     f"{name} has a gradient that no backward pass of the model made: gradients must not be set by hand"
                 )
 
-    def _time_step(self) -> None:
-        now = time.perf_counter()
-        if self._tuner is not None and self._leads and self._step_began is not None:
-            self._tuner.took(now - self._step_began)
-        self._step_began = now
-
     def _follow_first_rank(self) -> None:
-        """Take the partition and the credit that rank 0 has sent with the last step, and send its next ones."""
-        if self._tuner is None:
-            return
-        if self._before is not None:
-            self._streams.wait(self._before, len(self._buckets))
-            partition, credit = self._counts[-_WORDS:].tolist()
-            self._policy = replace(self._policy, partition=partition, credit=credit)
-        point = self._tuner.point
-        self._counts[-_WORDS:] = torch.tensor(point or (0, 0), dtype=torch.int32)
+        """Take the partition and the credit that rank 0 has sent with the last step."""
+        if self._planner.tunes and self._last_round is not None:
+            self._streams.wait(self._last_round, self._buckets.counts_number)
+            self._planner.adopt(*self._buckets.words())
 
     def _begin_round(self) -> Round:
-        self._plan = self._planned()
-        last = Segment(len(self._buckets), 0, self._counts.nbytes, 0)
-        classes = [[*self._plan[0], last], *self._plan[1:]]
-        return self._streams.begin(classes, self._buffers, self._policy.credit)
+        most_urgent, *others = self._planner.next_plan()
+        counts = Segment(self._buckets.counts_number, 0, self._buckets.buffers[-1].nbytes, 0)
+        classes = [[*most_urgent, counts], *others]
+        return self._streams.begin(classes, self._buckets.buffers, self._planner.policy.credit)
 
     def _end_step(self) -> None:
-        if self._trace is not None:
-            self._end_trace(self._trace)
-        for parameter in self._place:
+        if self._planner.trace is not None:
+            self._end_first_step(self._planner.trace)
+        for parameter in self._buckets.place:
             parameter.grad = None
-        self._travelling = set()
-        self._averaged = False
-        self._before = self._round
+        self._step.travelling = set()
+        self._step.averaged = False
+        self._last_round = self._round
         self._round = self._begin_round()
-
-    def _averages(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Return the parameters of a bucket for which any rank had a gradient, with the averages."""
-        bucket = self._buckets[number]
-        counts = self._counts[bucket.first : bucket.first + len(bucket.names)].tolist()
-        pairs = zip(bucket.parameters, bucket.views, counts, strict=True)
-        return [(parameter, average) for parameter, average, count in pairs if count]
 
     def _step_bucket(self, number: int) -> None:
         """Wait for a pending bucket, and step its parameters."""
         of = self._pending[number]
-        self._streams.wait(of, len(self._buckets))
+        self._streams.wait(of, self._buckets.counts_number)
         self._streams.wait(of, number)
-        averages = self._averages(number)
+        averages = self._buckets.averages(number)
         # A forward pass in inference mode must not make state that the next step cannot change.
         with torch.inference_mode(False), self._other_gradients_hidden(), self._frozen_values():
             for parameter, average in averages:
@@ -528,22 +491,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             self._has_warned = True
             _LOG.warning("every step waits until all gradients are averaged: %s", why)
 
-    # ---- the plan --------------------------------------------------------------------------------------------------
+    # ---- the first step --------------------------------------------------------------------------------------------
 
-    def _planned(self) -> list[list[Segment]]:
-        completion, urgency = self._order
-        return plan(self._policy, [bucket.buffer.nbytes for bucket in self._buckets], completion, urgency, GRAIN)
-
-    def _end_trace(self, trace: Trace) -> None:
-        """Wait for the first step, and plan the next ones as rank 0 has seen this one."""
-        self._trace = None
+    def _end_first_step(self, trace: Trace) -> None:
+        """Wait for the first step, and plan the next ones as it went."""
+        self._planner.trace = None
         self.synchronize()
         self._adopt(trace.called)
-        sizes = [bucket.buffer.nbytes for bucket in self._buckets]
-        urgency = trace.urgency(self._policy.order, self._gates, sizes)
-        said = [(trace.completion(len(sizes)), urgency)]
-        dist.broadcast_object_list(said, group=self._parent, group_src=0)
-        [self._order] = said
+        self._planner.learn(trace, self._gates)
 
     def _adopt(self, called: set[str]) -> None:
         """Let modules wait for the parameters of modules inside them that they use without a call."""
