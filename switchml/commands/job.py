@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from switchml.client.wire import Wire
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch.job_start import JobRun, JobStarted
+    from switchml.ops.profile_findings import Findings
     from switchml.ops.profiles import JobTimes
     from switchml.ops.stragglers import Straggler
 
@@ -222,9 +223,16 @@ class JobProfile(Result):
 
     times: JobTimes
 
+    @property
+    def findings(self) -> Findings:
+        """What the profile says about the job's speed."""
+        from switchml.ops.profile_findings import findings
+
+        return findings(self.times)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
-        return self.times.as_dict()
+        return {**self.times.as_dict(), "findings": dataclasses.asdict(self.findings)}
 
 
 @dataclasses.dataclass(frozen=True)

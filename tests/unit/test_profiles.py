@@ -1,5 +1,7 @@
 """A job's profile: the figures made from the agents' answers, and how they are drawn."""
 
+import dataclasses
+import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,11 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from switchml.commands.job import JobProfile
+from switchml.commands.text.printing import print_text
 from switchml.common.errors import DrawingError
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import JobEnded
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.ops import profile_drawing
+from switchml.ops.profile_findings import findings
 from switchml.ops.profiles import JobTimes, profile_job
 
 T0 = 1_700_000_000_000_000_000
@@ -106,6 +111,47 @@ def test_pictures(tmp_path: Path) -> None:
     ElementTree.fromstring(drawn)
     for text in ("rank 0", "quantize", "wait", "dequantize", "queued", "time (us)"):
         assert f"<!-- {text} -->" in drawn
+
+
+def two_ranks(late: int) -> pb.JobProfile:
+    """Return two calls of two ranks, which rank 1 begins `late` microseconds later; both end 100 us after that."""
+    calls = [
+        [call(begin - 80 * early, wait=60 + 80 * early, sequence=begin) for begin in (200, 600)]
+        for early in (late > 0, 0)
+    ]
+    ranks = [pb.RankProfile(rank=rank, latest=calls[rank], wait_ns=4_000_000) for rank in range(2)]
+    return pb.JobProfile(job=3, name="j", epoch=1, ranks=ranks)
+
+
+def test_findings_name_the_rank_that_the_others_wait_for() -> None:
+    found = findings(profile(two_ranks(late=80)))
+    assert (found.in_calls, found.most_gain) == (None, None)
+    assert (found.last_rank, found.last_share) == (1, 1.0)
+    # The calls of rank 0 take 200 us from their submission on, of which it waits 80; those of rank 1 take 120 us.
+    assert found.waiting == pytest.approx(80 / 320, abs=1e-3)
+    assert findings(profile(two_ranks(late=0))).waiting == pytest.approx(0, abs=1e-3)
+
+
+def test_findings_of_an_interval() -> None:
+    before = pb.JobProfile(job=3, name="j", epoch=1, ranks=[pb.RankProfile(rank=rank) for rank in range(2)])
+    times = dataclasses.replace(profile(before, two_ranks(late=80), seconds=0.001), seconds=0.01)
+    found = findings(times)
+    assert found.in_calls == pytest.approx(0.4)  # each waited for 4 ms of 10
+    assert found.most_gain == pytest.approx(1 / 0.6)
+    assert findings(dataclasses.replace(times, seconds=0.001)).most_gain is None  # calls all of the time
+    written = io.StringIO()
+    print_text(JobProfile(times), written)
+    text = written.getvalue()
+    assert "A rank had a call for 40% of the time" in text
+    assert "at most 1.7 times as fast" in text
+    assert "Ranks waited for 25% of the time" in text
+    assert "in 100% of them that was rank 1" in text
+
+
+def test_findings_without_calls() -> None:
+    times = profile(pb.JobProfile(job=3, name="j", ranks=[pb.RankProfile(rank=0)]))
+    found = findings(times)
+    assert (found.in_calls, found.waiting, found.last_rank) == (None, None, None)
 
 
 def test_many_calls_at_once_share_lanes(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from switchml.commands.text.tables import FittedTable, table
 from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
 from switchml.common.counters import Counter, by_heading, headings
 from switchml.ops import profile_drawing
+from switchml.ops.profile_findings import Findings
 from switchml.ops.profiles import JobTimes, RankTimes
 
 __all__: list[str] = []
 
 _COUNTED: Final = (*PROCESS, *THREAD, *PATH)
+_MUCH: Final = 0.2  # share of the time
 _LABEL: Final = 9  # columns before a timeline
 
 
@@ -31,6 +33,25 @@ def _(profile: JobProfile) -> Iterator[Part]:
         ranks = ", ".join(map(str, missing.ranks))
         yield Text(f"no profile of rank {ranks} on {missing.agent}: {missing.reason}", "red")
     yield from _timeline(times)
+    yield from _sentences(profile.findings)
+
+
+def _sentences(found: Findings) -> Iterator[str]:
+    if found.in_calls is not None:
+        limit = (
+            f"at most {found.most_gain:.1f} times as fast" if found.most_gain is not None else "faster without limit"
+        )
+        yield (
+            f"A rank had a call for {found.in_calls:.0%} of the time. If calls took none, the job would be {limit}, "
+            "and less so if they overlap with computing."
+        )
+    if found.waiting is not None and found.waiting > _MUCH:
+        yield (
+            f"Ranks waited for {found.waiting:.0%} of the time of the latest calls until the last rank began them, "
+            f"which no network makes shorter; in {found.last_share:.0%} of them that was rank {found.last_rank}."
+        )
+    if found.in_calls is not None and found.in_calls > _MUCH:
+        yield "`switchml-ctl advise` predicts which options make this program faster."
 
 
 def _table(times: JobTimes) -> FittedTable:
