@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shlex
 import shutil
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from switchml.benchmarks import gloo, open_mpi
-from switchml.benchmarks.errors import BenchmarkError, MissingPeer
+from switchml.benchmarks.errors import MissingPeer
 from switchml.benchmarks.link_rows import OURS
 from switchml.benchmarks.ranks import RankGroup, rank_group
 from switchml.benchmarks.systems import SwitchML, launch_each, prepare_work_directory, rank_command, rank_environment
 from switchml.benchmarks.workers.counters import take_share
 from switchml.launch import fabric
+from switchml.launch import own_run_directory as launch
 from switchml.launch.kinds.shaped import TOP_SWITCH, Shaped
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import EMBEDDED_VALUES
@@ -45,36 +45,14 @@ _REMOTE_SHELL: Final = "remote-shell"
 def own_run_directory(settings_run_directory: Path) -> Iterator[tuple[RunDirectory, Path]]:
     """Yield the benchmark's run directory, next to that of the settings, and a work directory for the ranks in it.
 
-    Its path is always the same, so that processes and network namespaces of a benchmark that was killed are found and
-    removed here, as by `switchml-ctl --run-dir PATH down`. Raises BenchmarkError if another one runs, and
-    NamespaceError.
+    Raises BenchmarkError if its path is too long, FabricBusyError if another benchmark runs, and NamespaceError.
     """
-    run_directory = RunDirectory(settings_run_directory.with_name(f"{settings_run_directory.name}-links"))
-    run_directory.create()
-    with (run_directory.path / "benchmark.lock").open("w") as lock:
-        if not _lock(lock.fileno(), Path(lock.name)):
-            raise BenchmarkError(
-                f"another `switchml-ctl bench` uses {run_directory.path}; wait for its end, or use another --run-dir"
-            )
-        fabric.stop(run_directory)
+    with launch.own_run_directory(settings_run_directory, "links", "bench") as run_directory:
         work = run_directory.path / "ranks"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(mode=0o700)
         prepare_work_directory(work, "use a --run-dir with a shorter path")
-        try:
-            yield run_directory, work
-        finally:
-            fabric.stop(run_directory)
-            shutil.rmtree(run_directory.path, ignore_errors=True)
-
-
-def _lock(descriptor: int, path: Path) -> bool:
-    """Return whether the lock was free, and its file was not removed by the program that held it until now."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(descriptor).st_ino == path.stat().st_ino
-    except (BlockingIOError, FileNotFoundError):
-        return False
+        yield run_directory, work
 
 
 @dataclasses.dataclass(frozen=True)

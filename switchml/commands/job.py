@@ -225,7 +225,7 @@ class JobProfile(Result):
 
     @property
     def findings(self) -> Findings:
-        """What the profile says about the job's speed."""
+        """The conclusions about the job's speed."""
         from switchml.ops.profile_findings import findings
 
         return findings(self.times)

@@ -6,10 +6,10 @@ import dataclasses
 import math
 import shlex
 import statistics
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from switchml.ops.step_model import Recording, Way, gloo_way, network_way, predicted
+from switchml.ops.step_model import Collective, Recording, Way, gloo_way, network_way, predicted
 
 __all__ = ["Advice", "Choice", "advise"]
 
@@ -27,7 +27,10 @@ class Choice:
         seconds: the predicted time of a step.
         gain: how many times faster that is than over Gloo.
         accuracy: what it does to the results.
-        lines: what to write, as shell or Python.
+        code: what to write in the program, or how to start it.
+        variables: those of the environment, with this choice and those before it.
+        needs_code: True if the program must be changed for this choice or one before it.
+        measured: the time of a step over links of that rate, if it was measured.
 
     """
 
@@ -35,7 +38,24 @@ class Choice:
     seconds: float
     gain: float
     accuracy: str
-    lines: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    needs_code: bool = False
+    measured: float | None = None
+
+    @property
+    def backend(self) -> str:
+        """The backend of torch.distributed."""
+        return "gloo" if self.name == "gloo" else "switchml"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines to write, as Python and shell."""
+        return self.code + tuple(f"export {name}={value}" for name, value in self.variables.items())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dictionary for JSON."""
+        return {**dataclasses.asdict(self), "lines": self.lines}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,28 +93,55 @@ class Advice:
         """The share of Gloo's predicted step that is communication which nothing hides."""
         return max(0.0, 1 - self.computing / self.gloo)
 
+    @property
+    def left(self) -> float:
+        """The same share of the predicted step with all options that pay."""
+        return max(0.0, 1 - self.computing / self.choices[-1].seconds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dictionary for JSON."""
+        shares = {"communicating": self.communicating, "left": self.left}
+        return {**dataclasses.asdict(self), **shares, "choices": [choice.as_dict() for choice in self.choices]}
+
+    def with_measured(self, seconds: Mapping[str, float]) -> Advice:
+        """Return this advice with the measured time of a step of some choices, by their names."""
+        choices = tuple(dataclasses.replace(choice, measured=seconds.get(choice.name)) for choice in self.choices)
+        return dataclasses.replace(self, choices=choices)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Option:
     name: str
     accuracy: str
-    lines: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    needs_code: bool = False
     bits: int = 32
     skips_zeros: bool = False
     depth: int = 0
+    cross: bool = False
 
-    def way(self, before: _Option) -> Way:
-        """Return the way with this option and those before it."""
-        both = self.after(before)
-        return network_way(both.bits, both.skips_zeros, both.depth)
+    @property
+    def way(self) -> Way:
+        """The way in which collectives travel."""
+        return network_way(self.bits, self.skips_zeros, self.depth, self.cross)
 
     def after(self, before: _Option) -> _Option:
         """Return this option with those before it."""
         return dataclasses.replace(
             self,
+            variables={**before.variables, **self.variables},
+            needs_code=self.needs_code or before.needs_code,
             bits=min(self.bits, before.bits),
             skips_zeros=self.skips_zeros or before.skips_zeros,
             depth=max(self.depth, before.depth),
+            cross=self.cross or before.cross,
+        )
+
+    def choice(self, seconds: float, over_gloo: float) -> Choice:
+        """Return the choice of this option, with which a step takes so long."""
+        return Choice(
+            self.name, seconds, over_gloo / seconds, self.accuracy, self.code, self.variables, self.needs_code
         )
 
 
@@ -119,24 +166,35 @@ def _options(workers: int) -> tuple[_Option, ...]:
             "overlap of FSDP's collectives",
             "the same bits",
             ("from switchml.torch.fsdp import overlap", "overlap(model)  # after fully_shard"),
+            needs_code=True,
             depth=2,
+        ),
+        _Option(
+            "gradients that travel during the next forward pass",
+            "the same averages",
+            (
+                "from switchml.torch.scheduling import ScheduledOptimizer",
+                "optimizer = ScheduledOptimizer(optimizer, model)  # in place of DistributedDataParallel(model)",
+            ),
+            needs_code=True,
+            cross=True,
         ),
         _Option(
             "blocks of zeros left out",
             "the same bits",
-            ("export SWITCHML_TORCH_SKIP_ZEROS=auto",),
+            variables={"SWITCHML_TORCH_SKIP_ZEROS": "auto"},
             skips_zeros=True,
         ),
         _Option(
             "16 bits for a value",
             f"{rounded(16)}; the trainings of docs/pytorch.md end within 0.2 points of float32",
-            ("export SWITCHML_TORCH_WIRE=blocks:bits=16",),
+            variables={"SWITCHML_TORCH_WIRE": "blocks:bits=16"},
             bits=16,
         ),
         _Option(
             "8 bits for a value",
             f"{rounded(8)}, right on average; those trainings end up to 0.5 points lower",
-            ("export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic",),
+            variables={"SWITCHML_TORCH_WIRE": "blocks:bits=8,rounding=stochastic"},
             bits=8,
         ),
     )
@@ -157,16 +215,16 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
     collectives = [list(step.values()) for step in traced.collectives]
     over_gloo = _median(traced, gloo_way(), speed)
     chosen = _base(command, traced.ranks)
-    seconds = _median(traced, chosen.way(chosen), speed)
-    choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring", ())]
-    choices.append(Choice(chosen.name, seconds, over_gloo / seconds, chosen.accuracy, chosen.lines))
+    seconds = _median(traced, chosen.way, speed)
+    choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring"), chosen.choice(seconds, over_gloo)]
     for option in _options(traced.ranks):
-        if option.skips_zeros and all(one.filled > _MOSTLY_ZERO for step in collectives for one in step):
+        if not _is_possible(option, [one for step in collectives for one in step]):
             continue
-        with_it = _median(traced, option.way(chosen), speed)
+        both = option.after(chosen)
+        with_it = _median(traced, both.way, speed)
         if seconds / with_it >= _WORTH:
-            chosen, seconds = option.after(chosen), with_it
-            choices.append(Choice(option.name, seconds, over_gloo / seconds, option.accuracy, option.lines))
+            chosen, seconds = both, with_it
+            choices.append(chosen.choice(seconds, over_gloo))
     sizes = [one.bytes for step in collectives for one in step]
     return Advice(
         workers=traced.ranks,
@@ -180,6 +238,15 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
         largest=max(sizes, default=0),
         choices=tuple(choices),
     )
+
+
+def _is_possible(option: _Option, collectives: Sequence[Collective]) -> bool:
+    """Return whether an option can make a difference to a program with these collectives."""
+    if option.skips_zeros:
+        return any(one.filled <= _MOSTLY_ZERO for one in collectives)
+    if option.cross:  # gradients only, as of DistributedDataParallel
+        return all(one.is_float and one.name.startswith("all_reduce") for one in collectives)
+    return True
 
 
 def _median(recording: Recording, way: Way, bytes_per_second: float) -> float:

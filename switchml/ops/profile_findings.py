@@ -1,4 +1,4 @@
-"""What a job's profile says: how much a faster network could gain at most, and which rank the others wait for."""
+"""Conclusions from a job's profile: how much a faster network could gain at most, and which rank the others wait for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Findings:
 
     @property
     def most_gain(self) -> float | None:
-        """How many times faster the job would be if calls took no time, and none overlapped with computing."""
+        """The factor by which the job would be faster if calls took no time, and none overlapped with computing."""
         return None if self.in_calls is None or self.in_calls >= 1 else 1 / (1 - self.in_calls)
 
 

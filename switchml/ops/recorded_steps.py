@@ -1,4 +1,7 @@
-"""Runs a training program for some steps, and records them: over Gloo, and through a switch of this machine."""
+"""Runs a training program for some steps, and records them.
+
+Over Gloo, through a switch of this machine, and, as root, over links of a chosen rate between network namespaces.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,27 @@ from typing import Final
 
 from switchml.common.errors import NoStepsError
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.launch import fabric
 from switchml.launch.job_start import WorkerCommand, run_job
+from switchml.launch.kinds.shaped import Shaped
 from switchml.launch.launcher import check_command, run_workers
 from switchml.launch.master_port import held_master_port
-from switchml.launch.settings import Settings
+from switchml.launch.own_run_directory import own_run_directory
+from switchml.launch.settings import EMBEDDED_VALUES, Settings
 from switchml.ops.step_model import Recording
+from switchml.topologies.namespaces import HOST_INTERFACE, require_privileges
+from switchml.topologies.shaped_links import Shape, require_shaping
 from switchml.torch_backend import RECORD
 
-__all__ = ["Limits", "over_gloo", "through_a_switch"]
+__all__ = ["Limits", "ShapedHosts", "over_gloo", "shaped_hosts", "through_a_switch"]
 
 _WARM_UP: Final = 2  # steps that are not counted: programs prepare, and blocks of zeros are looked for
-_START_SECONDS: Final = 60.0  # for a program to come to its steps, and to end after them
+_START_SECONDS: Final = 240.0  # for a program to come to its steps, and to end after them
+_KILL_SECONDS: Final = 10.0  # after a program was asked to end
 _LAST_LINES: Final = 20  # of its output, in an error
+_FIRST_PORT: Final = 29500  # where ranks meet, in the namespace of the first one
+_QUEUE_SECONDS: Final = 0.05  # the longest time that a packet waits for a link
+_NAMESPACE: Final = "NETWORK_NAMESPACE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,32 +55,89 @@ def over_gloo(command: Sequence[str], workers: int, limits: Limits, *, traced: b
 
     Raises CommandNotFoundError and CommandNotExecutableError, NoStepsError, and what `run_workers` raises.
     """
-    check_command(command[0])
     with _directory() as directory, held_master_port() as meeting:
-        backend = "switchml" if traced else "gloo"  # the one contains Gloo, and can be traced
-        told = _told(directory, backend, limits) | {
+        variables = {
             "SWITCHML_TORCH_FALLBACK": "gloo",
             "SWITCHML_RUN_DIR": str(directory / "no-fabric"),
             "MASTER_ADDR": "127.0.0.1",
-            "WORLD_SIZE": str(workers),
             "LOCAL_WORLD_SIZE": str(workers),
+            **meeting,
         }
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SWITCHML_", "TORCHEL"))}
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if not os.environ.get(name)}
-        environments = [
-            {**inherited, **threads, **told, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            for rank in range(workers)
+        of_ranks = [{**variables, "LOCAL_RANK": str(rank)} for rank in range(workers)]
+        backend = "switchml" if traced else "gloo"  # the one contains Gloo, and can be traced
+        return _recorded(_Run(tuple(command), backend, limits), of_ranks, directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A command with the backend that it uses; `before` precedes it at each rank."""
+
+    command: tuple[str, ...]
+    backend: str
+    limits: Limits
+    before: tuple[str, ...] = ()
+
+
+def _recorded(run: _Run, of_ranks: Sequence[Mapping[str, str]], directory: Path) -> Recording:
+    """Run the command once with the variables of each rank, and return the steps."""
+    check_command(run.command[0])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SWITCHML_", "TORCHEL"))}
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if not os.environ.get(name)}
+    shared = {**inherited, **threads, **_told(directory, run.backend, run.limits), "WORLD_SIZE": str(len(of_ranks))}
+    with _ended_after(_START_SECONDS + run.limits.seconds):
+        run_workers(
+            [*run.before, *run.command],
+            [{**shared, **variables, "RANK": str(rank)} for rank, variables in enumerate(of_ranks)],
+            directory,
+            on_output=lambda _rank, _line: None,
+            on_exit=lambda _rank, _status: None,
+            on_interrupt=lambda _number: None,
+        )
+    return _read(directory, directory, run.command)
+
+
+@dataclasses.dataclass
+class ShapedHosts:
+    """Hosts behind links of one rate, with one rank on each, and a switch. Made by `shaped_hosts`."""
+
+    fabric: fabric.Fabric
+    _port: int = _FIRST_PORT
+
+    def steps(self, command: Sequence[str], backend: str, variables: Mapping[str, str], limits: Limits) -> Recording:
+        """Run the command with a backend, gloo or switchml, and these variables, and return its steps.
+
+        Raises CommandNotFoundError and CommandNotExecutableError, NoStepsError, and what `run_workers` raises.
+        """
+        agents = self.fabric.agents
+        self._port += 1  # the last one may still be in use
+        shared = {
+            **variables,
+            "MASTER_ADDR": str(agents[0]["address"]),
+            "MASTER_PORT": str(self._port),
+            "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
+            "LOCAL_WORLD_SIZE": "1",
+            "LOCAL_RANK": "0",
+        }
+        of_ranks = [
+            {**shared, "SWITCHML_AGENT": str(agent["socket"]), _NAMESPACE: str(agent["namespace"])} for agent in agents
         ]
-        with _ended_after(_START_SECONDS + limits.seconds):
-            run_workers(
-                command,
-                environments,
-                directory,
-                on_output=lambda _rank, _line: None,
-                on_exit=lambda _rank, _status: None,
-                on_interrupt=lambda _number: None,
-            )
-        return _read(directory, directory, command)
+        inside = ("sh", "-c", f'exec ip netns exec "${_NAMESPACE}" "$@"', "sh")
+        with _directory() as directory:
+            return _recorded(_Run(tuple(command), backend, limits, inside), of_ranks, directory)
+
+
+@contextlib.contextmanager
+def shaped_hosts(settings: Settings, workers: int, rate: int) -> Iterator[ShapedHosts]:
+    """Yield hosts with links of `rate` bits per second, which are namespaces of this machine and end with the context.
+
+    Raises NamespaceError without root or tc, FabricBusyError, and what starting a fabric raises.
+    """
+    require_privileges()
+    require_shaping()
+    kind = Shaped(workers=workers, shape=Shape(rate, _QUEUE_SECONDS), values=EMBEDDED_VALUES)
+    with own_run_directory(settings.run_dir, "advise", "advise") as directory:
+        found, _ = fabric.start(directory, kind, keep=True)
+        yield ShapedHosts(found)
 
 
 def through_a_switch(settings: Settings, command: Sequence[str], workers: int, limits: Limits) -> Recording:
@@ -122,7 +191,7 @@ def _told(directory: Path, backend: str, limits: Limits) -> dict[str, str]:
 def _ended_after(seconds: float) -> Iterator[None]:
     """Interrupt this process, which then ends its workers, if the context has not ended in time; then kill them."""
     timers = [
-        threading.Timer(seconds + later, os.kill, (os.getpid(), signal.SIGTERM)) for later in (0.0, _START_SECONDS / 6)
+        threading.Timer(seconds + later, os.kill, (os.getpid(), signal.SIGTERM)) for later in (0.0, _KILL_SECONDS)
     ]
     for timer in timers:
         timer.daemon = True

@@ -23,6 +23,7 @@ _BELOW_UDP: Final = 14 + 20 + 8  # bytes of Ethernet, IPv4 and UDP
 _SEGMENT: Final = 1448  # bytes of TCP in a frame of 1514
 _GLOO_LATENCY: Final = 1e-4  # seconds of a step of a ring, of which an all-reduce has 2 (N - 1)
 _NETWORK_LATENCY: Final = 3e-4  # seconds of a call
+_SCHEDULED_BYTES: Final = 256 << 10  # of a bucket of switchml.torch.scheduling
 _ITEM_BYTES: Final = {
     **dict.fromkeys(("float64", "int64"), 8),
     **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
@@ -71,10 +72,15 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """A way in which collectives travel: the load of each, and whether FSDP's overlap (``depth`` modules ahead)."""
+    """A way in which collectives travel: the load of each, and what they need not wait for.
+
+    With a ``depth``, that many of FSDP's modules are gathered ahead (`switchml.torch.fsdp.overlap`). Those that ``cross``
+    steps go on during the next forward pass (`switchml.torch.scheduling`).
+    """
 
     load: Callable[[Collective, int], Load]
     depth: int = 0
+    cross: bool = False
 
 
 def gloo_way() -> Way:
@@ -90,7 +96,7 @@ def gloo_way() -> Way:
     return Way(load)
 
 
-def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0) -> Way:
+def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0, cross: bool = False) -> Way:
     """Return that of a switch: sums of floats in `bits`, without blocks of zeros if they are skipped."""
 
     def load(collective: Collective, ranks: int) -> Load:
@@ -108,7 +114,7 @@ def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0) -> Wa
             return Load(part, rest, _NETWORK_LATENCY)
         return Load(nbytes + headers, nbytes + headers, _NETWORK_LATENCY)
 
-    return Way(load, depth)
+    return Way(load, depth, cross)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,11 +172,13 @@ class Recording:
         files = sorted(directory.glob("rank-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
         found = [json.loads(path.read_text()) for path in files]
         count = min((len(rank["steps"]) for rank in found), default=0)
-        if not found or len(found) != found[0]["world_size"] or count <= warm_up:
+        if count <= warm_up:
             raise NoStepsError(
                 f"the command made {count} steps of an optimizer in a process group of torch.distributed, and advice "
                 f"needs at least {warm_up + 1}"
             )
+        if len(found) != found[0]["world_size"]:
+            raise NoStepsError(f"{len(found)} of {found[0]['world_size']} ranks came to the end of their steps")
         chosen = range(warm_up, count)
         for number in chosen:
             _require_same_calls([rank["steps"][number]["events"] for rank in found])
@@ -216,10 +224,35 @@ def _collectives_of(
 
 def predicted(recording: Recording, way: Way, bytes_per_second: float) -> list[float]:
     """Return the seconds of each step over links of this speed."""
+    seconds = _seconds_across_steps if way.cross else _seconds_of_step
     return [
-        _Simulation(steps, collectives, way, bytes_per_second).run()
+        seconds(steps, collectives, way, bytes_per_second)
         for steps, collectives in zip(recording.steps, recording.collectives, strict=True)
     ]
+
+
+def _seconds_of_step(
+    steps: Sequence[RankStep], collectives: Mapping[int, Collective], way: Way, bytes_per_second: float
+) -> float:
+    return _Simulation(steps, collectives, way, bytes_per_second).run()
+
+
+def _seconds_across_steps(
+    steps: Sequence[RankStep], collectives: Mapping[int, Collective], way: Way, bytes_per_second: float
+) -> float:
+    """Return the seconds of one of many steps, of which each computes while the gradients of the last one travel.
+
+    The links are busy all the time; or else a step computes, and then waits for what the next forward pass needs first,
+    which the backward pass has made last.
+    """
+    ranks = len(steps)
+    loads = [way.load(collectives[number], ranks) for number in sorted(collectives)]
+    last = collectives[max(collectives)]
+    bucket = dataclasses.replace(last, bytes=min(last.bytes, _SCHEDULED_BYTES))
+    computing = _Simulation(steps, collectives, Way(lambda *_: Load(0.0, 0.0, 0.0)), bytes_per_second).run()
+    travelling = sum(load.largest for load in loads) / bytes_per_second
+    first = way.load(bucket, ranks)
+    return max(travelling, computing + first.largest / bytes_per_second + first.seconds)
 
 
 class _Simulation:

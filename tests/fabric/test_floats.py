@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fabric.test_namespaces import REASON, needs_bmv2
-from tests.support.fabric_harness import Ctl
+from tests.fabric.test_namespaces import needs_bmv2
+from tests.support.fabric_harness import Ctl, needs_namespaces
 
 FABRICS = {
     "udp-faults": ("--transport", "udp", "--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5"),
     "bmv2": ("--switch", "bmv2", "--program", "switchml_floats", "--workers", "3"),
 }
 
-needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 on_bmv2 = [needs_namespaces, needs_bmv2]
 
 

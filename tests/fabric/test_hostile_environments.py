@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
-from tests.support.fabric_harness import SCRIPTS, Ctl, why_no_namespaces
+from tests.support.fabric_harness import SCRIPTS, Ctl, needs_namespaces
 
 SECONDS = 90
 CONNECT = """
@@ -93,7 +93,7 @@ def test_a_soft_limit_on_open_files_is_raised(fabric: Ctl) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(why_no_namespaces() != "", reason="only root can unmount /proc")
+@needs_namespaces
 @pytest.mark.parametrize("command", ["status", "up", "down", "job list", "doctor"])
 def test_without_proc(fabric: Ctl, command: str) -> None:
     hide = ("unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh")

@@ -13,13 +13,12 @@ import pytest
 
 from ptf_tests.tofino_emulator.program import PROGRAM
 from tests.fabric.emulated_tofino import ALONE, LEAF, SPINE, VALUES, EmulatedTofino, Place
-from tests.fabric.test_namespaces import REASON, needs_bmv2
-from tests.support.fabric_harness import Ctl
+from tests.fabric.test_namespaces import needs_bmv2
+from tests.support.fabric_harness import Ctl, needs_namespaces
 
 RANKS = 3  # of which two share a host where the fabric has two hosts
 FAULTS = ("--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5")
 
-needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 NAMESPACES = ("--workers", "2")
 FABRICS = {
     "shm": ("--transport", "shm"),

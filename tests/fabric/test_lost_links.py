@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
-from tests.support.fabric_harness import Ctl, wait_until, why_no_namespaces
+from tests.support.fabric_harness import Ctl, needs_namespaces, wait_until
 
-REASON = why_no_namespaces()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+pytestmark = needs_namespaces
 
 SECONDS = 2.0
 """The time until a link must be named, as docs/reliability.md says."""

@@ -19,7 +19,7 @@ import yaml
 from switchml.dataplane import targets
 from switchml.topologies.namespaces import Namespaces
 from switchml.topologies.topology import racks
-from tests.support.fabric_harness import Ctl, runs, why_no_namespaces
+from tests.support.fabric_harness import Ctl, needs_namespaces, runs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
@@ -30,8 +30,7 @@ FEATURES = (
 )
 
 
-REASON = why_no_namespaces()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+pytestmark = needs_namespaces
 needs_bmv2 = pytest.mark.skipif(
     shutil.which("simple_switch_grpc") is None, reason="skipped: simple_switch_grpc not found"
 )

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from switchml.topologies.namespaces import Namespaces
-from tests.support.fabric_harness import SCRIPTS, Ctl, Studies, runs, wait_until, why_no_namespaces
+from tests.support.fabric_harness import SCRIPTS, Ctl, Studies, needs_namespaces, runs, wait_until
 
-REASON = why_no_namespaces()
-needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
 ONE_TURN = ("--link", "50mbit", "--queue", "400ms", "--workers", "2", "--peers", "", "--repetitions", "1")
 
 

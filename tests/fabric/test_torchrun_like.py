@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fabric.test_namespaces import REASON
-from tests.support.fabric_harness import SCRIPTS, WORKERS, Ctl
+from tests.support.fabric_harness import SCRIPTS, WORKERS, Ctl, needs_namespaces
 
 DEADLINE = 80
 
@@ -160,7 +159,7 @@ def test_without_a_fabric_the_way_to_one_is_said(launcher: Launcher) -> None:
     assert "switchml-ctl up" in said["message"]
 
 
-@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+@needs_namespaces
 def test_ranks_on_the_hosts_of_a_network(launcher: Launcher) -> None:
     up(launcher, "--switch", "soft", "--workers", "2")
     processes = launcher.start(4, "--wait")

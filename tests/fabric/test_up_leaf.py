@@ -18,12 +18,11 @@ import switchml
 from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
 from switchml.topologies.shaped_links import Shape, ShapedLinks
 from switchml.topologies.topology import single_switch
-from tests.support.fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
+from tests.support.fabric_harness import SCRIPTS, Ctl, needs_namespaces, runs, wait_until
 
 T = TypeVar("T")
 
-REASON = why_no_namespaces()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+pytestmark = needs_namespaces
 
 RACK = "10.0.0.254"
 HOSTS = {"h1": "10.0.0.1", "h2": "10.0.0.2"}

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from switchml.common.errors import NamespaceError
 from switchml.topologies.namespaces import require_privileges
 
@@ -108,3 +110,8 @@ def why_no_namespaces() -> str:
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
     return made.stderr.strip()
+
+
+_REASON = why_no_namespaces()
+needs_namespaces = pytest.mark.skipif(bool(_REASON), reason=f"skipped: no network namespaces: {_REASON}")
+"""Marks tests that make network namespaces."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fabric_harness import Ctl
+from tests.support.fabric_harness import Ctl, needs_namespaces
 
 TRAINING = """
 import sys, torch, torch.distributed as dist
@@ -47,8 +47,23 @@ def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
     # With two ranks both send every byte once, so that only fewer bits make a step faster.
     assert plain["gain"] == pytest.approx(1, abs=0.3)
     assert gloo["seconds"] > 4 * PARAMETERS / 12.5e6
-    assert [choice["name"] for choice in options_that_pay] == ["16 bits for a value", "8 bits for a value"]
+    names = [choice["name"] for choice in options_that_pay]
+    assert names[-2:] == ["16 bits for a value", "8 bits for a value"]
+    # It pays where computing takes a while, as it does on a busy machine.
+    assert names[:-2] in ([], ["gradients that travel during the next forward pass"])
     assert options_that_pay[-1]["lines"] == ["export SWITCHML_TORCH_WIRE=blocks:bits=8,rounding=stochastic"]
+
+
+@needs_namespaces
+def test_predictions_are_measured(ctl: Ctl, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    options = ["--workers", "2", "--link", "1gbit", "--steps", "5", "--measure"]
+    found = ctl.json("advise", *options, "--", sys.executable, str(script), "gloo", "1000000")
+    measured = {choice["name"]: choice["measured"] for choice in found["choices"]}
+    # The links allow no less; a busy machine is slower.
+    assert min(measured["gloo"], measured["switchml"]) > 4 * PARAMETERS / 125e6
+    assert not Path(f"{ctl.run_dir}-advise").exists()
 
 
 @pytest.mark.parametrize(

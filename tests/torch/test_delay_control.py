@@ -22,11 +22,10 @@ from switchml.torch import statistics
 from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
 from switchml.torch.compression.control import Clock, Control, RoundTrips
-from tests.support.fabric_harness import why_no_namespaces
+from tests.support.fabric_harness import needs_namespaces
 from tests.torch.conftest import running_fabric
 from tests.torch.torch_harness import Ranks, RendezvousServer
 
-REASON = why_no_namespaces()
 RANK = "switchml.benchmarks.workers.compression"
 TARGET = 1.0
 ELEMENTS = 1000
@@ -243,7 +242,7 @@ def test_round_trips_need_a_switch(server: RendezvousServer) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+@needs_namespaces
 @pytest.mark.parametrize("sensor", ["time", "round_trips"])
 def test_lanes_follow_the_rate_of_the_links(sensor: str) -> None:
     """Change the links of two ranks from 200 Mb/s to 20 and back. The target is 1.1 times the time of 8 bits at 20."""

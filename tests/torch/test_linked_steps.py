@@ -10,13 +10,12 @@ import pytest
 
 from switchml.benchmarks.ddp import WRAPPERS
 from switchml.topologies.namespaces import Namespaces
-from tests.support.fabric_harness import Ctl, Studies, why_no_namespaces
+from tests.support.fabric_harness import Ctl, Studies, needs_namespaces
 
-REASON = why_no_namespaces()
 POWERSGD = "powersgd:rank=2:start=3"
 
 
-@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+@needs_namespaces
 def test_steps_of_two_workers() -> None:
     with tempfile.TemporaryDirectory(prefix="swml-") as base:  # short enough for the paths of Unix sockets
         ctl = Ctl(Path(base) / "run")
@@ -34,7 +33,7 @@ def test_steps_of_two_workers() -> None:
         assert size <= rows["ddp", backend]["link_bytes"] <= 1.1 * size
 
 
-@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+@needs_namespaces
 def test_compression_of_two_workers() -> None:
     """Three methods make steps and train a little; the bytes that native code counts are those of the methods."""
     pytest.importorskip("sklearn")
@@ -71,7 +70,7 @@ def test_compression_of_two_workers() -> None:
     assert sent[POWERSGD][3] < sent["none"][3] / 5
 
 
-@pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+@needs_namespaces
 def test_schedules_of_two_workers() -> None:
     """Two policies make a few steps, which end with the same parameters; the study itself checks that."""
     with tempfile.TemporaryDirectory(prefix="swml-") as base:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+from switchml.commands.advise import Advised
 from switchml.commands.doctor import Diagnosis
 from switchml.commands.job import JobFound, JobProfile, Jobs, JobStanding
 from switchml.commands.rendering import TextRenderer
@@ -22,6 +23,7 @@ from switchml.commands.top import Activity
 from switchml.commands.versions import Versions
 from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.ops.advice import Advice, Choice
 from switchml.ops.doctor import Check
 from switchml.ops.profiles import JobTimes, RankTimes
 from switchml.ops.stragglers import straggler
@@ -100,6 +102,15 @@ def snapshot() -> Snapshot:
     return Snapshot(time.time(), (activity,), (SwitchActivity("spine", True, 32768, 16384, ""),), 64, ())
 
 
+def advice() -> Advice:
+    choices = (
+        Choice("gloo", 2.0, 1.0, "float32 sums in the order of a ring", measured=2.1),
+        Choice("switchml", 1.0, 2.0, "float32 sums to 2^-28 of the largest magnitude in a packet", measured=1.05),
+        Choice("overlap of FSDP's collectives", 0.9, 2.2, "the same bits", ("overlap(model)",), needs_code=True),
+    )
+    return Advice(4, 200_000_000, 2.0, 1.0, 0.5, 2.0, 6, 25 << 20, 5 << 20, choices)
+
+
 SNAPSHOT = snapshot()
 CHECK = Check("net.core.rmem_max", "warning", "212992 bytes are few", "`sysctl -w net.core.rmem_max=1`")
 RESULTS: dict[str, Callable[[], Result]] = {
@@ -107,6 +118,7 @@ RESULTS: dict[str, Callable[[], Result]] = {
     "job show": lambda: JobFound(job()),
     "job status": lambda: JobStanding(job(), straggler(job())),
     "job profile": lambda: JobProfile(profile()),
+    "advise": lambda: Advised(("python", "train.py"), advice()),
     "switch list": lambda: Switches([switch("spine"), switch("leaf1")]),
     "switch show": lambda: SwitchEntries(detail()),
     "switch ports": lambda: Ports([PortActivity(1, (f"{HOST}-1",), 64, BILLIONS, 1234567.0, 1234567.0, 0.01, 0.01)]),
@@ -175,3 +187,12 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tup
 def test_help_fits(path: tuple[str, ...], width: int) -> None:
     lines = CliRunner().invoke(cli, [*path, "--help"], terminal_width=width).output.splitlines()
     assert max(map(len, lines)) <= width, "\n".join(lines)
+
+
+def test_advice_has_measured_times_beside_predicted_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(shown(Advised(("python", "train.py"), advice()), 200, monkeypatch))
+    for words in ("2000 ms  1.00", "2100 ms  1.00", "1000 ms  2.00", "1050 ms  2.00", "900 ms  2.20", "44% of a step"):
+        assert words.replace("  ", " ") in " ".join(text.replace("│", " ").split())
+    assert "docs/compression.md" in text
+    predicted = advice().with_measured({})
+    assert "measured" not in "\n".join(shown(Advised(("python", "train.py"), predicted), 200, monkeypatch))

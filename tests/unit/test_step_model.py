@@ -86,6 +86,24 @@ def test_overlap_of_gathers_and_scatters(tmp_path: Path) -> None:
     assert predicted(found, ONE_WAY, SPEED) == pytest.approx([6.0, 6.0])
 
 
+def test_gradients_that_travel_during_the_next_forward_pass(tmp_path: Path) -> None:
+    events = [
+        *(started(1, 1.0, "all_reduce", 3000), started(2, 2.0, "all_reduce", 1000)),
+        *(event("end", 1, 4.0), event("end", 2, 5.0)),
+    ]
+    found = recording(events, 6.0, tmp_path)
+    assert predicted(found, PLAIN, SPEED) == pytest.approx([6.0, 6.0])
+    across = Way(PLAIN.load, cross=True)
+    # The links are busy for 4 s. With twice the speed, a step computes for 3 s and waits for the last call.
+    assert predicted(found, across, SPEED) == pytest.approx([4.0, 4.0])
+    assert predicted(found, across, 2 * SPEED) == pytest.approx([3.5, 3.5])
+    given = advice.advise(["python", "train.py"], 8 * 1000, found, found, found)
+    scheduled = next(choice for choice in given.choices if choice.name.startswith("gradients that travel"))
+    assert scheduled.needs_code
+    assert scheduled.accuracy == "the same averages"
+    assert given.left == pytest.approx(1 - given.computing / given.choices[-1].seconds)
+
+
 def test_loads() -> None:
     plain = Collective("all_reduce", 4096, "float32")
     assert gloo_way().load(plain, 4).up == pytest.approx(1.5 * 4096 * 1514 / 1448)
@@ -123,6 +141,10 @@ def test_ranks_with_other_calls(tmp_path: Path) -> None:
     content = json.loads(file.read_text())
     content["steps"][2]["events"] = FSDP
     file.write_text(json.dumps(content))
+    (tmp_path / "rank-1.json").rename(tmp_path / "kept")
+    with pytest.raises(NoStepsError, match="3 of 4 ranks came to the end"):
+        Recording.read(tmp_path, warm_up=1)
+    (tmp_path / "kept").rename(tmp_path / "rank-1.json")
     with pytest.raises(NoStepsError, match="ranks 0 and 2 made other collectives in a step, 2 and 6 of them"):
         Recording.read(tmp_path, warm_up=1)
 
@@ -143,6 +165,9 @@ def test_options_that_pay_are_named(tmp_path: Path) -> None:
     _, plain, _, halves = given.choices
     assert plain.accuracy.startswith("float32 sums to 2^-28 of the largest magnitude")
     assert halves.accuracy.startswith("gradients rounded to 8191 levels")
+    assert (halves.needs_code, halves.variables) == (True, {"SWITCHML_TORCH_WIRE": "blocks:bits=16"})
+    measured = given.with_measured({"gloo": 3.0, "switchml": 2.0})
+    assert [choice.measured for choice in measured.choices] == [3.0, 2.0, None, None]
     fast = advice.advise(["python", "train.py"], 100_000_000_000, found, found, found)
     assert [choice.name for choice in fast.choices] == ["gloo", "switchml"]
     assert fast.communicating < 0.01

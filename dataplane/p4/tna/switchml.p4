@@ -1,6 +1,6 @@
 // SwitchML for Tofino (TNA). The code specific to this target is in this folder, everything else in ../common.
 
-// What a program tells arch.p4: the format of contributions, its headers in front of a packet, and the flags of bridged
+// Read by arch.p4: the format of this program's contributions, its headers in front of a packet, and the flags of bridged
 // metadata that only it has.
 #define FORMAT_OF_WORDS FORMAT_INT32
 #define CAN_ADD_INTEGERS 1

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from switchml.commands.advise import Advised
 from switchml.commands.text.printing import Part, text
-from switchml.commands.text.tables import table
+from switchml.commands.text.tables import FittedTable, table
 from switchml.topologies.shaped_links import rate_text
 
+if TYPE_CHECKING:
+    from switchml.ops.advice import Choice
+
 __all__: list[str] = []
+
+_MUCH: Final = 0.3  # share of a step
 
 
 @text.register(Advised)
@@ -28,11 +34,7 @@ def _(advised: Advised) -> Iterator[Part]:
         f"Over links of {rate_text(advice.rate)}, {advice.communicating:.0%} of a step over Gloo is communication that "
         f"nothing hides: without any it would be {advice.gloo / advice.computing:.2f} times as fast."
     )
-    choices = table("predicted", "step", "Gloo / this", "accuracy", right=("step", "Gloo / this"), wrap=("accuracy",))
-    for number, choice in enumerate(advice.choices):
-        name = f"with {choice.name}" if number > 1 else choice.name
-        choices.add_row(name, _milliseconds(choice.seconds), f"{choice.gain:.2f}", choice.accuracy)
-    yield choices
+    yield _table(advice.choices)
     _, plain, *options = advice.choices
     if plain.gain < 1 and not options:
         yield "Nothing here pays: stay with Gloo."
@@ -40,6 +42,27 @@ def _(advised: Advised) -> Iterator[Part]:
     for choice in (plain, *options):
         yield f"{choice.name}, to write:"
         yield from (f"  {line}" for line in choice.lines)
+    if advice.left > _MUCH:
+        yield (
+            f"Then {advice.left:.0%} of a step is still communication. docs/compression.md describes methods that send "
+            "less than 8 bits for a value, and what they cost."
+        )
+
+
+def _table(choices: Sequence[Choice]) -> FittedTable:
+    baseline = choices[0].measured
+    names = ["over links of this rate", "predicted", "Gloo / this"]
+    measured = ["measured", "Gloo / that"] if baseline is not None else []
+    made = table(*names, *measured, "accuracy", right=(*names[1:], *measured), wrap=("accuracy",))
+    for number, choice in enumerate(choices):
+        cells = [f"with {choice.name}" if number > 1 else choice.name]
+        cells += [_milliseconds(choice.seconds), f"{choice.gain:.2f}"]
+        if baseline is not None and choice.measured is not None:
+            cells += [_milliseconds(choice.measured), f"{baseline / choice.measured:.2f}"]
+        else:
+            cells += ["" for _ in measured]
+        made.add_row(*cells, choice.accuracy)
+    return made
 
 
 def _milliseconds(seconds: float) -> str:

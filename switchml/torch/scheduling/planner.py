@@ -51,7 +51,7 @@ class Planner:
 
     @property
     def tunes(self) -> bool:
-        """Whether rank 0 may change the partition and the credit at each step."""
+        """True if rank 0 may change the partition and the credit at each step."""
         return self._tuner is not None
 
     def next_plan(self) -> list[list[Segment]]:

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class _Step:
-    """What the current step has come to on this rank."""
+    """The state of the current step on this rank."""
 
     travelling: set[Tensor] = field(default_factory=set)  # parameters whose gradients were taken to be sent
     kept: set[Tensor] = field(default_factory=set)  # those with gradients of passes under `no_sync`
