@@ -29,7 +29,7 @@ def trains_compiled(rank: int, compiled_autograd: bool) -> None:
 
 @pytest.mark.parametrize("compiled_autograd", [False, True])
 def test_a_compiled_model_trains(ranks: Ranks, compiled_autograd: bool) -> None:
-    ranks.run(2, trains_compiled, compiled_autograd, seconds=100)
+    ranks.run(2, trains_compiled, compiled_autograd)
 
 
 def compiled_collectives(rank: int) -> None:

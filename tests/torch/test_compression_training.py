@@ -140,7 +140,7 @@ def trained_with_each_method(rank: int) -> None:
 
 
 def test_all_ranks_train_alike(ranks: Ranks) -> None:
-    ranks.run(3, trained_with_each_method, seconds=300)
+    ranks.run(3, trained_with_each_method)
 
 
 def arrays(tensors: list[torch.Tensor]) -> list[np.ndarray]:

@@ -34,8 +34,8 @@ def trained(rank: int, model: str, seeds: list[int], epochs: int) -> list[dict[s
 def test_gloo_and_the_switch_end_alike_and_the_switch_always_the_same(
     ranks: Ranks, model: str, world_size: int, epochs: int
 ) -> None:
-    [gloo] = ranks.run(world_size, trained, model, [1], epochs, backend="gloo", seconds=200)[0]
-    [ours], [again] = (ranks.run(world_size, trained, model, [1], epochs, seconds=200)[0] for _ in range(2))
+    [gloo] = ranks.run(world_size, trained, model, [1], epochs, backend="gloo")[0]
+    [ours], [again] = (ranks.run(world_size, trained, model, [1], epochs)[0] for _ in range(2))
     assert (gloo["backend"], ours["backend"]) == ("gloo", "switchml")
     assert abs(ours["test_accuracy"] - gloo["test_accuracy"]) <= 0.005
     assert ours["test_accuracy"] > 0.95
@@ -52,9 +52,7 @@ def test_narrow_lanes_end_like_gloo(ranks: Ranks) -> None:
 
     def train(way: str, *seeds: int) -> list[dict[str, Any]]:
         backend, environment = compare.backend_of(way)
-        every = ranks.run(
-            4, trained, "perceptron", list(seeds), 6, backend=backend, environment=environment, seconds=100
-        )
+        every = ranks.run(4, trained, "perceptron", list(seeds), 6, backend=backend, environment=environment)
         return list(every[0])
 
     lanes = ("32", "16", "8-stochastic")

@@ -181,9 +181,7 @@ def test_training_goes_on_over_gloo_when_the_switch_or_the_agent_is_killed(
     server: RendezvousServer, own_fabric: Ctl, role: str, lanes: dict[str, str]
 ) -> None:
     pid = pid_of(own_fabric, role)
-    results = Ranks(server, own_fabric.run_dir).run(
-        3, goes_on, 3, 12, pid, signal.SIGKILL, environment=GLOO | lanes, seconds=90
-    )
+    results = Ranks(server, own_fabric.run_dir).run(3, goes_on, 3, 12, pid, signal.SIGKILL, environment=GLOO | lanes)
     for state, _, digest, counters in results:
         assert state.startswith("gloo: ")
         assert digest == results[0][2]
@@ -204,8 +202,7 @@ def test_an_exact_fallback_gives_the_bits_of_a_training_that_was_not_disturbed(
     pid = pid_of(own_fabric, role)
     no_signal = 0
     undisturbed, disturbed = (
-        ranks.run(3, goes_on, 3, 12, pid, number, environment=EXACT | lanes, seconds=90)
-        for number in (no_signal, signal.SIGKILL)
+        ranks.run(3, goes_on, 3, 12, pid, number, environment=EXACT | lanes) for number in (no_signal, signal.SIGKILL)
     )
     assert all(state == "network" for state, *_ in undisturbed)
     assert all(state.startswith("gloo-exact: ") for state, *_ in disturbed)

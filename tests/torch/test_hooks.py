@@ -62,7 +62,7 @@ def with_and_without_hook(rank: int) -> bytes:
 
 
 def test_ddp_with_the_hook_ends_with_the_same_bits_on_all_ranks(ranks: Ranks) -> None:
-    assert len(set(ranks.run(3, with_and_without_hook, seconds=150))) == 1
+    assert len(set(ranks.run(3, with_and_without_hook))) == 1
 
 
 def deep_model() -> DistributedDataParallel:

@@ -68,7 +68,7 @@ def profiled(rank: int, directory: Path) -> None:
 
 
 def test_the_profiler_and_its_execution_trace_show_collectives(ranks: Ranks, tmp_path: Path) -> None:
-    ranks.run(SIZE, profiled, tmp_path, seconds=100)
+    ranks.run(SIZE, profiled, tmp_path)
 
 
 def awaited_by_the_other(rank: int) -> None:

@@ -143,7 +143,7 @@ def odd_memory(rank: int, names: list[str], dtypes: tuple[torch.dtype, ...], siz
 
 
 def test_moves_over_gloo_to_and_from_any_memory(ranks: Ranks) -> None:
-    ranks.run(SIZE, odd_memory, list(MOVES), MOVED, FEW, seconds=100)
+    ranks.run(SIZE, odd_memory, list(MOVES), MOVED, FEW)
 
 
 def test_reductions_over_gloo_in_any_memory(ranks: Ranks) -> None:
@@ -157,9 +157,7 @@ def udp_fabric() -> Iterator[Ctl]:
 
 def test_large_moves_that_go_over_gloo_because_of_packets(server: RendezvousServer, udp_fabric: Ctl) -> None:
     large = [name for name in MOVES if name.startswith(("broadcast", "all_gather"))]
-    Ranks(server, udp_fabric.run_dir).run(
-        SIZE, odd_memory, large, (torch.float32, torch.int16, torch.complex64), MANY, seconds=100
-    )
+    Ranks(server, udp_fabric.run_dir).run(SIZE, odd_memory, large, (torch.float32, torch.int16, torch.complex64), MANY)
 
 
 def in_inference_mode(rank: int) -> None:
@@ -169,7 +167,7 @@ def in_inference_mode(rank: int) -> None:
 
 
 def test_moves_and_reductions_in_inference_mode(ranks: Ranks) -> None:
-    ranks.run(SIZE, in_inference_mode, seconds=100)
+    ranks.run(SIZE, in_inference_mode)
 
 
 def shared_elements(rank: int) -> None:

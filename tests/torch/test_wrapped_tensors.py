@@ -81,7 +81,7 @@ def every_collective(rank: int) -> None:
 
 
 def test_results_of_functional_collectives_in_every_collective(ranks: Ranks) -> None:
-    ranks.run(SIZE, every_collective, seconds=100)
+    ranks.run(SIZE, every_collective)
 
 
 class Stage(nn.Module):
@@ -118,7 +118,7 @@ def pipeline(rank: int) -> list[float]:
 
 
 def test_a_pipeline_of_tensor_parallel_stages_trains_as_over_gloo(ranks: Ranks) -> None:
-    losses, expected = (ranks.run(4, pipeline, backend=backend, seconds=150) for backend in ("switchml", "gloo"))
+    losses, expected = (ranks.run(4, pipeline, backend=backend) for backend in ("switchml", "gloo"))
     assert losses[2] == losses[3]
     assert losses[2][-1] < losses[2][0]
     assert losses[2] == pytest.approx(expected[2], rel=1e-4)

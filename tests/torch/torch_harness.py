@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 HOST = "127.0.0.1"
-SECONDS = 60.0
+SECONDS = 300.0  # which only a hang reaches
 # Modules that every rank would import; DistributedDataParallel imports torch._dynamo, which takes seconds.
 PRELOADED = (
     "pytest",
@@ -104,14 +104,14 @@ class Ranks:
             started.append(Rank(process, results))
         return started
 
-    def finish(self, ranks: list[Rank], seconds: float = SECONDS) -> list[Rank]:
+    def finish(self, ranks: list[Rank]) -> list[Rank]:
         """Wait until all ranks have ended, and return their results."""
         begin = time.monotonic()
         open_ranks = {rank.results: rank for rank in ranks}
         try:
             while open_ranks:
-                ready = wait(list(open_ranks), timeout=begin + seconds - time.monotonic())
-                assert ready, f"ranks {[ranks.index(r) for r in open_ranks.values()]} have not ended in {seconds} s"
+                ready = wait(list(open_ranks), timeout=begin + SECONDS - time.monotonic())
+                assert ready, f"ranks {[ranks.index(r) for r in open_ranks.values()]} have not ended in {SECONDS:g} s"
                 for connection in [one for one in open_ranks if one in ready]:
                     rank = open_ranks.pop(connection)
                     rank.seconds = time.monotonic() - begin
@@ -129,8 +129,7 @@ class Ranks:
 
     def run(self, world_size: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
         """Run the ranks to their end, and return their results by rank."""
-        seconds = options.pop("seconds", SECONDS)
-        ranks = self.finish(self.start(world_size, function, *arguments, **options), seconds)
+        ranks = self.finish(self.start(world_size, function, *arguments, **options))
         failures = [f"rank {number}:\n{rank.failure}" for number, rank in enumerate(ranks) if rank.failure]
         assert not failures, "\n".join(failures)
         return [rank.result for rank in ranks]
