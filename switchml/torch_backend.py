@@ -8,6 +8,7 @@ programs that do not use it: the backend itself is imported when the first group
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Final
 
 __all__ = ["RECORD", "register"]
@@ -46,6 +47,9 @@ def register() -> None:
 
 
 def _make_group(backend_options: Any, pg_options: Any = None) -> Any:
-    from switchml.torch.process_group import SwitchMLProcessGroup
+    from switchml.torch.device_backend import make_backend
 
-    return SwitchMLProcessGroup(backend_options, pg_options)
+    # A back end is told its own device only; the function of torch that asks for it knows those of all.
+    config = sys._getframe(1).f_locals.get("backend_config")
+    backends = config.get_device_backend_map() if config is not None else {}
+    return make_backend(backend_options, pg_options, backends)

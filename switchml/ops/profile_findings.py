@@ -1,4 +1,4 @@
-"""Conclusions from a job's profile: how much a faster network could gain at most, and which rank the others wait for."""
+"""Conclusions from a job's profile: the most that a faster network could gain, and the rank that others wait for."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class Load:
 class Way:
     """A way in which collectives travel: the load of each, and what they need not wait for.
 
-    With a ``depth``, that many of FSDP's modules are gathered ahead (`switchml.torch.fsdp.overlap`). Those that ``cross``
-    steps go on during the next forward pass (`switchml.torch.scheduling`).
+    With a ``depth``, that many of FSDP's modules are gathered ahead (`switchml.torch.fsdp.overlap`). Those that
+    ``cross`` steps go on during the next forward pass (`switchml.torch.scheduling`).
     """
 
     load: Callable[[Collective, int], Load]

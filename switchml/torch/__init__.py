@@ -14,6 +14,7 @@ except ModuleNotFoundError as _error:
     raise ModuleNotFoundError("switchml.torch needs PyTorch: pip install 'switchml[torch]'", name="torch") from _error
 
 from switchml.torch.builtin_hooks import replace_builtin_hooks
+from switchml.torch.device_backend import switchml_group
 from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options
 from switchml.torch.paths import PATHS, Link, path_of, path_of_long_sum
@@ -35,6 +36,7 @@ __all__ = [
     "statistics",
     "COUNTERS",
     "SwitchMLProcessGroup",
+    "switchml_group",
     "SwitchMLBackendError",
     "last_error",
 ]

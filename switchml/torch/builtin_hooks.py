@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from switchml.torch.device_backend import switchml_group
 from switchml.torch.hooks import all_reduce_hook
-from switchml.torch.process_group import SwitchMLProcessGroup
 
 __all__ = ["replace_builtin_hooks"]
 
@@ -43,7 +43,7 @@ def replace_builtin_hooks() -> None:
 
     @functools.wraps(builtin)
     def register(model: Any, comm_hook_type: Any) -> None:
-        if not isinstance(model.process_group, SwitchMLProcessGroup):
+        if switchml_group(model.process_group) is None:
             builtin(model, comm_hook_type)
             return
         model.logger._set_comm_hook_name(str(comm_hook_type))

@@ -25,7 +25,7 @@ from torch.futures import Future
 from switchml.client.arguments import positive_seconds
 from switchml.torch.compression.compressor import Compressor, next_of
 from switchml.torch.compression.requests import Pending, Request
-from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.device_backend import switchml_group
 
 __all__ = ["Exchange"]
 
@@ -57,7 +57,8 @@ class Exchange:
 
     def __init__(self, compressor: Compressor, group: dist.ProcessGroup | None = None, timeout: float = 300.0) -> None:
         parent = dist.group.WORLD if group is None else group
-        if not isinstance(parent, SwitchMLProcessGroup):
+        part = switchml_group(parent)
+        if part is None:
             raise TypeError(
                 f"compression needs a process group of the switchml backend, not {parent!r}: call "
                 'init_process_group("switchml")'
@@ -66,7 +67,7 @@ class Exchange:
         self.compressor = compressor
         self.rank, self.size = parent.rank(), parent.size()
         ranks, limit = dist.get_process_group_ranks(parent), timedelta(seconds=positive_seconds(timeout))
-        self.groups = [dist.new_group(ranks, timeout=limit, pg_options=parent.options) for _ in compressor.requests]
+        self.groups = [dist.new_group(ranks, limit, "switchml", part.options) for _ in compressor.requests]
         compressor.attach(self.groups)
         self._pid = os.getpid()
         self._queues: list[SimpleQueue[_Job | None]] = []

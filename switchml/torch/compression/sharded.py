@@ -21,6 +21,7 @@ from switchml.torch.compression.compressor import Compressor, Place, next_of
 from switchml.torch.compression.payloads import as_bytes
 from switchml.torch.compression.requests import Gather, Pending, Request
 from switchml.torch.compression.table import require_scatterable
+from switchml.torch.device_backend import switchml_group
 from switchml.torch.process_group import SwitchMLProcessGroup
 
 __all__ = ["AllGather", "ReduceScatter"]
@@ -66,7 +67,7 @@ class ReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
             TypeError: tensors that cannot be compressed, or a group that is not one of SwitchML.
 
         """
-        _require_usable(input_tensor, group)
+        group = _usable(input_tensor, group)
         if op != dist.ReduceOp.AVG:
             raise ValueError(
                 f"a compressed reduce-scatter is an AVG, not {op}; fully_shard asks for AVG if the gradients are "
@@ -119,7 +120,7 @@ class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
             TypeError: tensors that cannot be compressed, or a group that is not one of SwitchML.
 
         """
-        _require_usable(input_tensor, group)
+        group = _usable(input_tensor, group)
         values = input_tensor.detach().float().view(-1)
         blocks = torch.nn.functional.pad(values, (0, -len(values) % _BLOCK)).view(-1, _BLOCK)
         unit = blocks.abs().amax(1) / 127
@@ -159,10 +160,13 @@ def _now_or_later(pending: Pending, decode: Callable[[Tensor], None], later: boo
     return None
 
 
-def _require_usable(tensor: Tensor, group: Any) -> None:
-    if not isinstance(group, SwitchMLProcessGroup):
+def _usable(tensor: Tensor, group: Any) -> SwitchMLProcessGroup:
+    """Return the group that compresses the tensor. Raises TypeError if there is none, or it cannot."""
+    part = switchml_group(group)
+    if part is None:
         raise TypeError(f"compression needs a process group of the switchml backend, not {group!r}")
     if tensor.dtype not in _DTYPES or tensor.device.type != "cpu":
         raise TypeError(
             f"compression takes float32, float16 or bfloat16 on the CPU, not {tensor.dtype} on {tensor.device}"
         )
+    return part

@@ -16,7 +16,7 @@ from torch.autograd import Variable
 
 from switchml.client.arguments import positive_seconds, whole_number
 from switchml.client.schedules import Policy, Segment, policy_of
-from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.device_backend import switchml_group
 from switchml.torch.scheduling.buckets import Buckets, Travelling
 from switchml.torch.scheduling.checks import check_model, check_optimizer, check_policy, check_same
 from switchml.torch.scheduling.planner import Planner
@@ -92,7 +92,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         if whole_number(bucket_bytes, "bucket_bytes") < 1:
             raise ValueError(f"bucket_bytes is {bucket_bytes}; it must be positive")
         parent = dist.group.WORLD if group is None else group
-        if not isinstance(parent, SwitchMLProcessGroup):
+        if switchml_group(parent) is None:
             raise TypeError(
                 f"scheduling needs a process group of the switchml backend, not {parent!r}: call "
                 'init_process_group("switchml")'

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from switchml.client.schedules import MOST_CLASSES, Segment
-from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.device_backend import switchml_group
 
 __all__ = ["Round", "Streams"]
 
@@ -51,7 +51,7 @@ class Streams:
 
     """
 
-    def __init__(self, parent: SwitchMLProcessGroup, classes: int, timeout: float) -> None:
+    def __init__(self, parent: dist.ProcessGroup, classes: int, timeout: float) -> None:
         self._timeout = timeout
         self._groups = [_new_group(parent, number, timeout) for number in range(classes)]
         self._changed = threading.Condition()  # guards the members below
@@ -176,10 +176,12 @@ def _call(of: Round, segment: Segment, buffer: Tensor) -> _Call:
     return _Call(of, segment, tensor, dist.ReduceOp.AVG if buffer.is_floating_point() else dist.ReduceOp.SUM)
 
 
-def _new_group(parent: SwitchMLProcessGroup, number: int, timeout: float) -> dist.ProcessGroup:
-    options = dataclasses.replace(parent.options, priority=MOST_CLASSES - 1 - number)
+def _new_group(parent: dist.ProcessGroup, number: int, timeout: float) -> dist.ProcessGroup:
+    part = switchml_group(parent)
+    assert part is not None, "the optimizer has asked for a group of the switchml backend"
+    options = dataclasses.replace(part.options, priority=MOST_CLASSES - 1 - number)
     ranks = dist.get_process_group_ranks(parent)
     # The ranks may come here at different times: making a group has the time that its parent's collectives have.
-    group = dist.new_group(ranks, timeout=parent.timeout, pg_options=options)
+    group = dist.new_group(ranks, part.timeout, "switchml", options)
     group.set_timeout(timedelta(seconds=timeout))
     return group

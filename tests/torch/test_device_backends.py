@@ -1,0 +1,115 @@
+"""Groups in which SwitchML is the back end of one device, and another one that of the others."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import switchml.torch
+from switchml.torch import compression
+from switchml.torch.device_backend import SwitchMLBackend
+from tests.torch.torch_harness import Ranks
+
+SIZE = 2
+HAS_PARTS = hasattr(dist.distributed_c10d._DistributedBackendOptions(), "process_group")
+needs_parts = pytest.mark.skipif(not HAS_PARTS, reason="PyTorch 2.13 has no back ends in Python")
+MIXED = "cpu:switchml,cuda:gloo"
+
+
+def has_both(rank: int) -> None:
+    """Test collectives of CPU tensors, and that the other device kept its back end."""
+    world = dist.group.WORLD
+    assert isinstance(world._get_backend(torch.device("cpu")), SwitchMLBackend)
+    assert isinstance(world._get_backend(torch.device("cuda")), dist.ProcessGroupGloo)
+    part = switchml.torch.switchml_group(world)
+    assert part is not None
+    assert part.state == "network"
+    x = torch.full((1000,), float(rank + 1))
+    dist.all_reduce(x)
+    assert x.eq(3).all()
+    whole = torch.empty(SIZE * 5)
+    dist.all_gather_single(whole, torch.full((5,), float(rank)))
+    assert whole.tolist() == [0.0] * 5 + [1.0] * 5
+    own = torch.empty(4)
+    dist.reduce_scatter_single(own, torch.arange(8.0), op=dist.ReduceOp.AVG)
+    assert own.tolist() == [4.0 * rank + place for place in range(4)]
+    numbers = [torch.tensor([rank, number]) for number in range(SIZE)]
+    received = [torch.empty(2, dtype=torch.int64) for _ in range(SIZE)]
+    dist.all_to_all(received, numbers)
+    assert [one.tolist() for one in received] == [[0, rank], [1, rank]]
+    y = torch.full((3,), float(rank))
+    dist.broadcast(y, 1)
+    assert y.tolist() == [1.0] * 3
+    sums = torch.ones(7, dtype=torch.int64)
+    dist.reduce(sums, 0)
+    assert sums[0] == (SIZE if rank == 0 else 1)
+    if rank == 0:
+        dist.send(torch.tensor([5]), 1)
+    else:
+        got = torch.zeros(1, dtype=torch.int64)
+        assert dist.recv(got) == 0
+        assert got == 5
+    objects: list[str | None] = [None] * SIZE
+    dist.all_gather_object(objects, f"rank {rank}")
+    assert objects == ["rank 0", "rank 1"]
+    dist.barrier()
+    dist.monitored_barrier()
+    pair = dist.new_group([0, 1])
+    assert switchml.torch.switchml_group(pair) is not None
+    z = torch.ones(3)
+    dist.all_reduce(z, group=pair)
+    assert z.tolist() == [2.0] * 3
+
+
+@needs_parts
+def test_both_devices_have_their_back_end(ranks: Ranks) -> None:
+    ranks.run(SIZE, has_both, backend=MIXED)
+
+
+def trains(rank: int) -> list[float]:
+    """Train with DDP, also with a compressor, which makes groups of its own."""
+    torch.manual_seed(1)
+    model = DistributedDataParallel(nn.Linear(20, 20))
+    state = compression.CompressionState(model, compression.by_name("none"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.full((4, 20), float(rank + 1))
+    for step in range(4):
+        if step == 2:
+            model = DistributedDataParallel(model.module)
+            model.register_comm_hook(state, compression.compression_hook)
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+    return [float(parameter.detach().sum()) for parameter in model.parameters()]
+
+
+@needs_parts
+def test_training_in_a_group_with_two_back_ends(ranks: Ranks) -> None:
+    mixed = ranks.run(SIZE, trains, backend=MIXED)
+    assert mixed[0] == mixed[1]
+    assert mixed == ranks.run(SIZE, trains)
+
+
+def is_one_group(rank: int) -> None:
+    assert isinstance(dist.group.WORLD, switchml.torch.SwitchMLProcessGroup)
+    assert switchml.torch.switchml_group(dist.group.WORLD) is dist.group.WORLD
+    assert switchml.torch.switchml_group(dist.new_group([0, 1], backend="gloo")) is None
+
+
+@pytest.mark.parametrize("backend", ["switchml", "cpu:switchml", "cpu:switchml,cuda:switchml"])
+def test_a_group_with_one_back_end_is_ours(ranks: Ranks, backend: str) -> None:
+    ranks.run(SIZE, is_one_group, backend=backend)
+
+
+@pytest.mark.skipif(HAS_PARTS, reason="this PyTorch has back ends in Python")
+@pytest.mark.parametrize("backend", [MIXED, "cpu:gloo,cuda:switchml"])
+def test_older_versions_name_both_back_ends(ranks: Ranks, backend: str) -> None:
+    with pytest.raises(AssertionError, match=rf'makes no group with the back ends "{backend}"'):
+        ranks.run(SIZE, is_one_group, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["switchml,switchml", "cpu:switchml,gloo", "abacus:switchml,cpu:gloo"])
+def test_texts_that_are_no_back_ends(ranks: Ranks, backend: str) -> None:
+    with pytest.raises(AssertionError, match=r"[Ii]nvalid|Expected one of|makes no group"):
+        ranks.run(SIZE, is_one_group, backend=backend)
