@@ -13,8 +13,8 @@ from ptf_tests.targets import HOST_PORTS, MONITOR_PORT, Description
 from switchml.common.tls import Security
 from switchml.controller.drivers.bfrt_entities import Held, Names
 from switchml.controller.drivers.bfrt_ports import PORT_METADATA, RECIRCULATION_PORT, port_metadata_values
-from switchml.controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
-from switchml.controller.drivers.bfrt_session import Session
+from switchml.controller.drivers.bfrt_schema import BfrtSchema, BfrtTable, SchemaMismatch
+from switchml.controller.drivers.bfrt_session import BfrtSession
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.constants import DropReason
 
@@ -38,11 +38,11 @@ class BfrtControl(Control):
     async def _connect(self) -> None:
         security = Security(insecure=True)  # a model that listens on every address
         address = self._description.bfrt
-        self._session = Session(lambda options: security.aio_channel(address, "", options), 0, lambda _, __: None)
+        self._session = BfrtSession(lambda options: security.aio_channel(address, "", options), 0, lambda _, __: None)
         await self._session.__aenter__()
         answer = await self._session.programs()
         program = next(config for config in answer.config if config.p4_name == self._description.program)
-        self._names = Names(Schema.parse(answer.non_p4_config.bfruntime_info, program.bfruntime_info))
+        self._names = Names(BfrtSchema.parse(answer.non_p4_config.bfruntime_info, program.bfruntime_info))
         if not await self._session.bind(self._description.program):
             raise RuntimeError(f"another client of {self._description.bfrt} is bound to {self._description.program}")
 
@@ -149,7 +149,7 @@ def _without_listeners(entity: _EntityT) -> _EntityT:
     return dataclasses.replace(entity, action=fy.Action(entity.action.name, **arguments))
 
 
-def map_requests(names: Names, *tables: Table) -> list[pb.Entity]:
+def map_requests(names: Names, *tables: BfrtTable) -> list[pb.Entity]:
     """Return the requests for all entries of tables."""
     return [names.request(table) for table in tables]
 

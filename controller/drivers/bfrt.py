@@ -26,9 +26,9 @@ from switchml.controller.drivers import (
     SwitchSettings,
 )
 from switchml.controller.drivers.bfrt_entities import Held, Names
-from switchml.controller.drivers.bfrt_ports import Ports, pipe_of
-from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
-from switchml.controller.drivers.bfrt_session import BfrtError, Session
+from switchml.controller.drivers.bfrt_ports import BfrtPorts, pipe_of
+from switchml.controller.drivers.bfrt_schema import BadAnswer, BfrtSchema, BfrtTable, SchemaMismatch
+from switchml.controller.drivers.bfrt_session import BfrtError, BfrtSession
 from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
     NONCE,
@@ -64,9 +64,9 @@ _MISTAKES = (BfrtError, SchemaMismatch, BadAnswer)
 class _Connection:
     """The state while the switch is connected and bound."""
 
-    session: Session
+    session: BfrtSession
     names: Names
-    ports: Ports
+    ports: BfrtPorts
 
 
 class BfrtDriver(Driver):
@@ -124,7 +124,7 @@ class BfrtDriver(Driver):
 
     async def _connect(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
-        session = Session(self._channel, self.settings.device, self._port_changed)
+        session = BfrtSession(self._channel, self.settings.device, self._port_changed)
         async with session:
             schema = await self._read_program(session)
             while not await session.bind(self.settings.program):
@@ -133,7 +133,7 @@ class BfrtDriver(Driver):
                 self.connected, self.failure = True, ""
                 await _wait(session.ended, asyncio.sleep(_RETRY_SECONDS))
             self.connected, self.primary = False, True
-            self._connection = _Connection(session, Names(schema), Ports(schema, self.settings.ports))
+            self._connection = _Connection(session, Names(schema), BfrtPorts(schema, self.settings.ports))
             while True:
                 self._wake.clear()
                 await prepare(await self._prepare_ports())
@@ -142,7 +142,7 @@ class BfrtDriver(Driver):
                 await _wait(session.ended, self._wake.wait())
                 self.connected = False
 
-    async def _read_program(self, session: Session) -> Schema:
+    async def _read_program(self, session: BfrtSession) -> BfrtSchema:
         """Check that the switch runs SwitchML's program, and return the schema of its tables."""
         answer = await session.programs()
         found = {config.p4_name: config.bfruntime_info for config in answer.config}
@@ -153,10 +153,10 @@ class BfrtDriver(Driver):
                 f"switch {self.settings.name} runs {runs} and not {wanted!r}: start bf_switchd with the configuration"
                 f" file of our program (docs/tofino.md), or set program for the switch"
             )
-        schema = await asyncio.to_thread(Schema.parse, answer.non_p4_config.bfruntime_info, found[wanted])
+        schema = await asyncio.to_thread(BfrtSchema.parse, answer.non_p4_config.bfruntime_info, found[wanted])
         try:
             Names(schema)
-            Ports(schema, self.settings.ports)
+            BfrtPorts(schema, self.settings.ports)
             offered = _capabilities_of(schema)
         except SchemaMismatch as error:
             raise SwitchRefused(
@@ -363,7 +363,7 @@ class BfrtDriver(Driver):
         for updates in _by_table(deletions):
             await connection.session.write(updates, absent_is_fine=True)
 
-    async def _read(self, connection: _Connection, tables: Sequence[Table], *, default: bool = False) -> Held:
+    async def _read(self, connection: _Connection, tables: Sequence[BfrtTable], *, default: bool = False) -> Held:
         """Return all entries of tables, or their default entries."""
         requests = [connection.names.request(table, default=default) for table in tables]
         # A read of all entries includes the default entry.
@@ -523,7 +523,7 @@ def _group_id(entity: Entity) -> int:
     return entity.multicast_group_id if isinstance(entity, fy.P4MulticastGroupEntry) else 0
 
 
-def _capabilities_of(schema: Schema) -> Capabilities:
+def _capabilities_of(schema: BfrtSchema) -> Capabilities:
     """Return the properties of a pipeline; raise SchemaMismatch if it is not SwitchML's."""
     return Capabilities(
         schema.values_per_packet, schema.slots, schema.max_workers, streamed=schema.streamed, leaf=schema.leaf
@@ -539,7 +539,7 @@ def _described(capabilities: Capabilities) -> str:
 
 def _capabilities(settings: SwitchSettings) -> Capabilities:
     try:
-        schema = Schema.parse((BUILD / settings.target.name / "bfrt.json").read_bytes())
+        schema = BfrtSchema.parse((BUILD / settings.target.name / "bfrt.json").read_bytes())
         capabilities = _capabilities_of(schema)
     except OSError as error:
         raise ConfigError(

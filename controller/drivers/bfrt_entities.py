@@ -13,7 +13,7 @@ from typing import Any
 
 import finsy as fy
 
-from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
+from switchml.controller.drivers.bfrt_schema import BadAnswer, BfrtSchema, BfrtTable, SchemaMismatch, Value
 from switchml.controller.drivers.p4tables import Entity, replicas
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
@@ -79,10 +79,10 @@ class Held:
 class Names:
     """Translates entities for one switch; raises SchemaMismatch for missing tables, BadAnswer for invalid answers."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: BfrtSchema) -> None:
         self.schema = schema
         missing: list[str] = []
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, BfrtTable] = {}
         for name, wanted in TABLES.items():
             missing += self._look_up(name, (name,), wanted)
         for name, candidates in GROUP_TABLES.items():
@@ -149,12 +149,12 @@ class Names:
         return self._update(pb.Update.MODIFY, table, {"$COUNTER_INDEX": index}, {_PACKETS: 0, _BYTES: 0})
 
     @staticmethod
-    def clearing(table: Table) -> pb.Update:
+    def clearing(table: BfrtTable) -> pb.Update:
         """Return the update that deletes all entries of a table, or sets all its cells to 0."""
         return _update(pb.Update.DELETE, pb.TableEntry(table_id=table.id))
 
     @staticmethod
-    def synchronisation(table: Table) -> pb.Update:
+    def synchronisation(table: BfrtTable) -> pb.Update:
         """Return the update that fetches counters or registers from the hardware, under its name in this release."""
         known = [name for name in ("SyncCounters", "SyncRegisters", "Sync") if name in table.operations]
         if not known:
@@ -163,7 +163,7 @@ class Names:
         return pb.Update(type=pb.Update.INSERT, entity=pb.Entity(table_operation=operation))
 
     @staticmethod
-    def request(table: Table, key: Mapping[str, Value] | None = None, default: bool = False) -> pb.Entity:
+    def request(table: BfrtTable, key: Mapping[str, Value] | None = None, default: bool = False) -> pb.Entity:
         """Return the request for the entry of a key, for the default entry, or for all entries."""
         entry = pb.TableEntry(table_id=table.id, is_default_entry=default)
         if key is not None:
@@ -183,20 +183,20 @@ class Names:
             entry.key.CopyFrom(table.key(self._key(entity, table)))
         return _update(kind, entry)
 
-    def _key(self, entity: fy.P4TableEntry, table: Table) -> dict[str, Value]:
+    def _key(self, entity: fy.P4TableEntry, table: BfrtTable) -> dict[str, Value]:
         match = {name: _number(value) for name, value in (entity.match or {}).items()}
         # P4Runtime omits a ternary field that matches everything; BfRt needs all fields.
         whole = {name: (0, 0) for name, key in table.keys.items() if key.match == "Ternary"}
         priority = {_PRIORITY: PRIORITIES - entity.priority} if _PRIORITY in table.keys else {}
         return {**whole, **match, **priority}
 
-    def _table(self, entity: fy.P4TableEntry) -> Table:
+    def _table(self, entity: fy.P4TableEntry) -> BfrtTable:
         if entity.table_id not in self.tables:
             raise SchemaMismatch(f"the P4 program has no table {entity.table_id}")
         return self.tables[entity.table_id]
 
     def _update(
-        self, kind: pb.Update.Type, table: Table, key: Mapping[str, Value], data: Mapping[str, Value]
+        self, kind: pb.Update.Type, table: BfrtTable, key: Mapping[str, Value], data: Mapping[str, Value]
     ) -> pb.Update:
         return _update(kind, pb.TableEntry(table_id=table.id, key=table.key(key), data=table.values(data)))
 
@@ -268,7 +268,7 @@ class Names:
         return self._aliases[message.table_id], index, packets, size
 
     @staticmethod
-    def _row(table: Table, entry: pb.TableEntry) -> tuple[int, dict[str, Any]]:
+    def _row(table: BfrtTable, entry: pb.TableEntry) -> tuple[int, dict[str, Any]]:
         (number,) = table.read_key(entry.key).values()
         if not isinstance(number, int):
             raise BadAnswer(f"an entry of table {table.name} came with a key that is not a number")

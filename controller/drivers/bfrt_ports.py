@@ -13,12 +13,12 @@ from typing import Any, Final
 import grpc
 
 from switchml.controller.drivers.bfrt_entities import TableNames
-from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
-from switchml.controller.drivers.bfrt_session import BfrtError, Session
+from switchml.controller.drivers.bfrt_schema import BadAnswer, BfrtSchema, BfrtTable, SchemaMismatch, Value
+from switchml.controller.drivers.bfrt_session import BfrtError, BfrtSession
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.tofino_port import TofinoPort
 
-__all__ = ["PORT_METADATA", "PORT_TABLES", "RECIRCULATION_PORT", "Ports", "pipe_of", "port_metadata_values"]
+__all__ = ["PORT_METADATA", "PORT_TABLES", "RECIRCULATION_PORT", "BfrtPorts", "pipe_of", "port_metadata_values"]
 
 PORT_TABLES: Final[dict[str, TableNames]] = {
     "$PORT": TableNames(
@@ -60,13 +60,13 @@ class _Place:
     device_port: int
 
 
-class Ports:
+class BfrtPorts:
     """The ports of one connected switch.
 
     Methods raise BfrtError, SchemaMismatch and BadAnswer; their messages name the port.
     """
 
-    def __init__(self, schema: Schema, ports: Sequence[TofinoPort]) -> None:
+    def __init__(self, schema: BfrtSchema, ports: Sequence[TofinoPort]) -> None:
         self._settings = ports
         self._port = schema.find("$PORT")
         self._metadata = _port_metadata_table(schema)
@@ -76,7 +76,7 @@ class Ports:
             raise SchemaMismatch("; ".join(lacks))
         self._places: dict[str, _Place] = {}
 
-    async def set_up(self, session: Session) -> int:
+    async def set_up(self, session: BfrtSession) -> int:
         """Find all configured ports, set up those that differ, and return the number of updates written."""
         self._places = {one.name: _Place(one, await self._find(session, one)) for one in self._settings}
         by_device: dict[int, str] = {}
@@ -115,7 +115,7 @@ class Ports:
     def _hosts(self) -> list[_Place]:
         return [place for place in self._places.values() if place.settings.role == "host"]
 
-    async def _find(self, session: Session, port: TofinoPort) -> int:
+    async def _find(self, session: BfrtSession, port: TofinoPort) -> int:
         if port.internal:
             return int(port.name)
         key: dict[str, Value] = {"$PORT_NAME": port.name}
@@ -138,7 +138,7 @@ class Ports:
 
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
-    async def _difference(self, session: Session, place: _Place) -> list[pb.Update]:
+    async def _difference(self, session: BfrtSession, place: _Place) -> list[pb.Update]:
         """Return the updates that set a port up; a port without a speed is internal and always exists."""
         settings = place.settings
         if not settings.speed:
@@ -171,7 +171,7 @@ class Ports:
                 return one
         raise SchemaMismatch(f"the switch knows no {name} {' or '.join(known)}, only {', '.join(allowed)}")
 
-    async def _metadata_difference(self, session: Session) -> list[pb.Update]:
+    async def _metadata_difference(self, session: BfrtSession) -> list[pb.Update]:
         """Return the updates of the port metadata, which tells the program which ports recirculate packets."""
         table = self._metadata
         if table is None:
@@ -209,7 +209,7 @@ class Ports:
         return shared[hosts.index(place) % len(shared)]
 
 
-def port_metadata_values(table: Table, port: int, returns: bool) -> dict[str, Value]:
+def port_metadata_values(table: BfrtTable, port: int, returns: bool) -> dict[str, Value]:
     """Return the port metadata of a port: its recirculation port, and whether packets from it are recirculated ones.
 
     The table's padding fields must be present and are 0.
@@ -219,7 +219,7 @@ def port_metadata_values(table: Table, port: int, returns: bool) -> dict[str, Va
     return values
 
 
-def _port_metadata_table(schema: Schema) -> Table | None:
+def _port_metadata_table(schema: BfrtSchema) -> BfrtTable | None:
     """Return the program's port metadata table, or None if the program does not recirculate packets."""
     try:
         table = schema.find(PORT_METADATA)
@@ -229,7 +229,7 @@ def _port_metadata_table(schema: Schema) -> Table | None:
     return table if known and len(table.keys) == 1 else None
 
 
-async def _read(session: Session, table: Table, key: Mapping[str, Value]) -> tuple[str, dict[str, Any]]:
+async def _read(session: BfrtSession, table: BfrtTable, key: Mapping[str, Value]) -> tuple[str, dict[str, Any]]:
     asked = pb.Entity(table_entry=pb.TableEntry(table_id=table.id, key=table.key(key)))
     async for entry in session.read([asked]):
         if entry.table_id == table.id:
@@ -237,7 +237,7 @@ async def _read(session: Session, table: Table, key: Mapping[str, Value]) -> tup
     raise BfrtError(grpc.StatusCode.NOT_FOUND, f"table {table.name} has no entry {dict(key)}")
 
 
-async def _read_if_there(session: Session, table: Table, key: Mapping[str, Value]) -> dict[str, Any] | None:
+async def _read_if_there(session: BfrtSession, table: BfrtTable, key: Mapping[str, Value]) -> dict[str, Any] | None:
     try:
         _, values = await _read(session, table, key)
     except BfrtError as error:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
-__all__ = ["ALL_PIPES", "BadAnswer", "Field", "SchemaMismatch", "Schema", "Table", "Value"]
+__all__ = ["ALL_PIPES", "BadAnswer", "BfrtField", "SchemaMismatch", "BfrtSchema", "BfrtTable", "Value"]
 
 ALL_PIPES = 0xFFFF
 
@@ -36,7 +36,7 @@ class BadAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Field:
+class BfrtField:
     """A key or data field. ``kind`` is int, bool, string or float; ``match`` is empty for data."""
 
     id: int
@@ -61,15 +61,15 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Action:
+class BfrtAction:
     """An action and its parameters by name."""
 
     id: int
     name: str
-    fields: dict[str, Field]
+    fields: dict[str, BfrtField]
 
 
-class Table:
+class BfrtTable:
     """A table of bfrt.json."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Table:
         self.keys = {key["name"]: _field(key, key["match_type"]) for key in table["key"]}
         self.data = {field.name: field for field in _data(table.get("data", ()))}
         self.actions = {
-            str(action["name"]).rpartition(".")[2]: Action(
+            str(action["name"]).rpartition(".")[2]: BfrtAction(
                 int(action["id"]), str(action["name"]), {field.name: field for field in _data(action["data"])}
             )
             for action in table.get("action_specs", ())
@@ -115,7 +115,7 @@ class Table:
         """Return the message of a key; raise SchemaMismatch if a field does not exist or is too narrow."""
         return pb.TableKey(fields=[self._key_field(self._named(self.keys, name), v) for name, v in values.items()])
 
-    def _key_field(self, field: Field, value: Value) -> pb.KeyField:
+    def _key_field(self, field: BfrtField, value: Value) -> pb.KeyField:
         message = pb.KeyField(field_id=field.id)
         if isinstance(value, str):
             message.exact.value = value.encode()
@@ -141,7 +141,7 @@ class Table:
             message.fields.append(self._data_field(self._named(known, name), value))
         return message
 
-    def _data_field(self, field: Field, value: Value) -> pb.DataField:
+    def _data_field(self, field: BfrtField, value: Value) -> pb.DataField:
         message = pb.DataField(field_id=field.id)
         if isinstance(value, list):
             array = message.bool_arr_val if field.kind == "bool" else message.int_arr_val
@@ -207,7 +207,7 @@ class Table:
                 values[field.name] = value
         return action, values
 
-    def _read_field(self, field: Field, message: pb.DataField) -> Any:
+    def _read_field(self, field: BfrtField, message: pb.DataField) -> Any:
         kind = message.WhichOneof("value")
         if kind == "stream" and field.kind == "int":
             return field.parse(message.stream)
@@ -220,22 +220,22 @@ class Table:
         raise BadAnswer(f"data field {field.name} of table {self.name} came as {kind}")
 
 
-class Schema:
+class BfrtSchema:
     """All tables that a switch has."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[BfrtTable]) -> None:
         self.tables = tables
         self._by_id = {table.id: table for table in tables}
 
     @classmethod
-    def parse(cls, *documents: bytes) -> Schema:
+    def parse(cls, *documents: bytes) -> BfrtSchema:
         """Read bfrt.json documents; raise BadAnswer if one is damaged."""
         try:
-            return cls([Table(table) for document in documents for table in json.loads(document)["tables"]])
+            return cls([BfrtTable(table) for document in documents for table in json.loads(document)["tables"]])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadAnswer(f"bfrt.json is damaged: {type(error).__name__} {error}") from None
 
-    def find(self, *names: str) -> Table:
+    def find(self, *names: str) -> BfrtTable:
         """Return the table whose name, or the end of it, is one of these; raise SchemaMismatch unless there is one."""
         for name in names:
             found = [table for table in self.tables if table.name == name or table.name.endswith(f".{name}")]
@@ -245,13 +245,13 @@ class Schema:
                 raise SchemaMismatch(f"{name} is the name of {len(found)} tables: {', '.join(t.name for t in found)}")
         raise SchemaMismatch(f"there is no table {' or '.join(names)}")
 
-    def by_id(self, table_id: int) -> Table:
+    def by_id(self, table_id: int) -> BfrtTable:
         """Return a table; raise BadAnswer if no table has this id."""
         if table_id not in self._by_id:
             raise BadAnswer(f"a table with the id {table_id} is not in bfrt.json")
         return self._by_id[table_id]
 
-    def of_kind(self, kind: str) -> list[Table]:
+    def of_kind(self, kind: str) -> list[BfrtTable]:
         """Return the tables of a type."""
         return [table for table in self.tables if table.kind == kind]
 
@@ -286,7 +286,7 @@ class Schema:
         return table.actions["admit"].fields["worker_bit"].width
 
     @property
-    def epoch_register(self) -> Table:
+    def epoch_register(self) -> BfrtTable:
         """The register that holds each slot's epoch, alone or with its phase; raises SchemaMismatch."""
         return self.find("slot_tag", "slot_epoch")
 
@@ -296,15 +296,15 @@ class Schema:
         return self.epoch_register.size // 2
 
 
-def _field(field: Mapping[str, Any], match: str = "") -> Field:
+def _field(field: Mapping[str, Any], match: str = "") -> BfrtField:
     kind = str(field["type"]["type"])
     width = int(field["type"]["width"]) if kind == "bytes" else _INTEGERS.get(kind, 0)
     choices = tuple(map(str, field["type"].get("choices", ())))
     repeated = bool(field.get("repeated", False))
-    return Field(int(field["id"]), str(field["name"]), "int" if width else kind, width, match, repeated, choices)
+    return BfrtField(int(field["id"]), str(field["name"]), "int" if width else kind, width, match, repeated, choices)
 
 
-def _data(fields: Iterable[Mapping[str, Any]]) -> Iterable[Field]:
+def _data(fields: Iterable[Mapping[str, Any]]) -> Iterable[BfrtField]:
     for field in fields:
         for inner in field.get("oneof", [field.get("singleton", field)]):
             if "container" not in inner:

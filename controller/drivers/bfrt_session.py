@@ -19,7 +19,7 @@ from switchml.controller.drivers.bfrt_schema import ALL_PIPES
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
 
-__all__ = ["BfrtError", "Failure", "Session"]
+__all__ = ["BfrtError", "BfrtFailure", "BfrtSession"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _OPTIONS = [
 
 
 @dataclass(frozen=True)
-class Failure:
+class BfrtFailure:
     """The reason why one update or entity of a call was refused; ``index`` counts from 0 in the call."""
 
     index: int
@@ -52,7 +52,7 @@ class Failure:
 class BfrtError(Exception):
     """The error of a call: its status and, if the status contains them, the updates or entities that failed."""
 
-    def __init__(self, code: grpc.StatusCode, message: str, failures: Sequence[Failure] = ()) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, failures: Sequence[BfrtFailure] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -70,7 +70,7 @@ class BfrtError(Exception):
         return words or f"{self.message} ({self.code.name})"
 
 
-class Session:
+class BfrtSession:
     """One client of one device. A context manager: inside, the client is subscribed."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Session:
         self._target = pb.TargetDevice(device_id=device_id, pipe_id=ALL_PIPES)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> BfrtSession:
         """Connect and subscribe; raises BfrtError."""
         async with contextlib.AsyncExitStack() as stack:
             channel = await stack.enter_async_context(self._channel(_OPTIONS))
@@ -201,7 +201,7 @@ def _errors() -> Iterator[None]:
         raise BfrtError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer: {error!r}") from None
 
 
-def _failures(error: grpc.aio.AioRpcError) -> list[Failure]:
+def _failures(error: grpc.aio.AioRpcError) -> list[BfrtFailure]:
     """Return the failures of single updates in a status, from a google.rpc.Status with one Error for each."""
     for name, value in error.trailing_metadata() or ():
         if name == _DETAILS and isinstance(value, bytes):
@@ -210,7 +210,9 @@ def _failures(error: grpc.aio.AioRpcError) -> list[Failure]:
                 found = [pb.Error.FromString(detail.value) for detail in details]
             except DecodeError:
                 return []
-            return [Failure(n, one.canonical_code, one.message) for n, one in enumerate(found) if one.canonical_code]
+            return [
+                BfrtFailure(n, one.canonical_code, one.message) for n, one in enumerate(found) if one.canonical_code
+            ]
     return []
 
 
