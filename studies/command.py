@@ -45,7 +45,7 @@ class StudyCommand(BenchCommand):
 
 
 def study(
-    name: str, tables: report.Tables, figures: plots.Plots, short: str, **attributes: Any
+    name: str, tables: report.ReportTables, figures: plots.Plots, short: str, **attributes: Any
 ) -> Callable[[Callable[..., Any]], StudyCommand]:
     """Return the decorator of a study's command, whose result has these tables and plots."""
     report.TABLES[name] = tables

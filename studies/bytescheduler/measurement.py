@@ -19,7 +19,7 @@ from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
@@ -87,7 +87,7 @@ class Row:
     dropped: float
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -110,7 +110,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
                 measurement.take_turns(policies, repetition)
             described = {"switchml": systems.switchml.description, "torch": version}
     rows = summarize(measurement.samples, costs, options.rate)
-    return Result.of("bytescheduler", options, rows, measurement.samples, measurement.states, described)
+    return BenchmarkResult.of("bytescheduler", options, rows, measurement.samples, measurement.states, described)
 
 
 class _Measurement:

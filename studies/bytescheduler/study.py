@@ -11,8 +11,8 @@ from studies.bytescheduler.measurement import Options, run
 from studies.bytescheduler.policies import policies as policy_words
 from studies.command import DURATION, StudyCommand, one_queue, one_rate, study
 from switchml.benchmarks.plots import side_by_side
-from switchml.benchmarks.report import Table, megabytes
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, megabytes
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.commands.command import Parsed
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     chosen = result.options
     columns = ["policy", "steps", "step s", "/ fifo", "simulated s", "simulated / fifo", "measured / simulated"]
     columns += ["link busy", "CPUs idle", "dropped"]
@@ -46,10 +46,10 @@ def _tables(result: Result) -> list[Table]:
     ]
     link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
     title = f"Steps of a model with {megabytes(chosen['bytes'])} MB, {chosen['workers']} workers, {link}: medians"
-    return [Table(title, columns, rows)]
+    return [ReportTable(title, columns, rows)]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     """Draw the times of steps, and those of the simulation."""
     figure, [panel] = side_by_side([f"{rate_text(result.options['rate'])}, {result.options['workers']} workers"])
     names = [row["policy"].split(":")[0] for row in result.rows]
@@ -97,7 +97,7 @@ def schedules(name: str, policies: str, text: str) -> StudyCommand:
     @parameters.count("--steps", high=10_000, default=6, help_text="Steps per turn, after three that are not timed.")
     @parameters.torch_python
     @click.pass_obj
-    def command(session: Session, /, size: int, **chosen: Any) -> list[Result]:
+    def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
         [found] = parameters.measured(run, Options(bytes=size, **chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchml._native import kernels
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.floats import HEADROOM, sum_digits, sum_fpisa, sum_fpisa_a
@@ -100,7 +100,7 @@ WAYS: Final[Mapping[str, Callable[[_Floats], _Floats]]] = {
 """The ways to add values of shape (ranks, lanes) in the order of the ranks."""
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Compute all rows."""
     progress.expect(len(options.spreads) * len(options.workers) * len(WAYS))
     rows = []
@@ -111,7 +111,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
             for way in WAYS:
                 rows.append(row_of(way, options, spread, values))
                 progress.did()
-    return Result.of("fpisa", options, rows)
+    return BenchmarkResult.of("fpisa", options, rows)
 
 
 def values_of(options: Options, spread: int, workers: int) -> _Floats:

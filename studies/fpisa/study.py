@@ -8,8 +8,8 @@ from studies.command import study
 from studies.fpisa.rounding import Options, run
 from switchml.benchmarks.options import each
 from switchml.benchmarks.plots import distinct, side_by_side, where
-from switchml.benchmarks.report import Table, percent
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, percent
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.commands.command import Parsed
 
@@ -30,7 +30,7 @@ _NAMES: Final = {
 }
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     columns = [
         "spread",
         "workers",
@@ -53,10 +53,10 @@ def _tables(result: Result) -> list[Table]:
     ]
     chosen = result.options
     title = f"Errors of {chosen['lanes']} sums of floats, relative to the magnitudes in them; {chosen['orders']} orders"
-    return [Table(title, columns, rows)]
+    return [ReportTable(title, columns, rows)]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     counts: list[int] = result.options["workers"]
     figure, panels = side_by_side([f"{count} workers" for count in counts])
     for panel, count in zip(panels, counts, strict=True):
@@ -95,6 +95,6 @@ def spreads(text: str) -> list[int]:
     "--orders", high=1000, default=5, help_text="Orders in which numbers are added, to count sums that change."
 )
 @parameters.count("--seed", low=0, high=(1 << 32) - 1, default=1, help_text="Seed of the numbers.")
-def command(**chosen: Any) -> list[Result]:
+def command(**chosen: Any) -> list[BenchmarkResult]:
     """Compute how exact sums of floats are in each way to add, in FPISA's as well. Nothing is measured."""
     return parameters.measured(run, Options(**chosen))

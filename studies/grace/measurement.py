@@ -19,7 +19,7 @@ from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import TURN_SECONDS, RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
@@ -117,7 +117,7 @@ class Row:
     accuracies: list[Accuracy]
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -144,7 +144,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
                 measurement.train(trained, task)
             described = {"switchml": systems.switchml.description, "gloo": version}
     samples = measurement.samples
-    return Result.of("grace", options, summarize(samples), samples, measurement.states, described)
+    return BenchmarkResult.of("grace", options, summarize(samples), samples, measurement.states, described)
 
 
 class _Measurement:

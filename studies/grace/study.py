@@ -12,8 +12,8 @@ from studies.command import StudyCommand, one_queue, study
 from studies.grace import arguments
 from studies.grace.measurement import TRAININGS, Options, run
 from switchml.benchmarks.plots import line_style, side_by_side, where
-from switchml.benchmarks.report import Row, Table, megabytes, milliseconds
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, Row, megabytes, milliseconds
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.commands.command import Parsed
 from switchml.topologies.shaped_links import rate_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     """Return tables of the computing, of the steps, and of the accuracy."""
     elements, workers = result.options["elements"], result.options["workers"]
     computing = [
@@ -47,12 +47,12 @@ def _tables(result: Result) -> list[Table]:
         for row, found in _steps_by_rate(result.rows)
     ]
     found = [
-        Table(
+        ReportTable(
             f"One gradient of {elements:,} elements, {workers} workers: medians, and bits that a rank sends",
             ["method", "compress ms", "decompress ms", "bits per element"],
             computing,
         ),
-        Table(
+        ReportTable(
             f"Training steps with {elements:,} parameters, {workers} workers, over shaped links: medians",
             ["link", "method", "step s", "none / this", "gloo / this", "link MB", "link busy", "CPUs idle"],
             steps,
@@ -66,7 +66,7 @@ def _steps_by_rate(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     return sorted(pairs, key=lambda pair: pair[1]["rate"])
 
 
-def _accuracies(result: Result, task: str) -> Table:
+def _accuracies(result: BenchmarkResult, task: str) -> ReportTable:
     trained = [(row, found) for row in result.rows for found in row["accuracies"] if found["task"] == task]
     [base] = [found["final"] for row, found in trained if row["method"] == "none"]
     rows = [
@@ -84,7 +84,9 @@ def _accuracies(result: Result, task: str) -> Table:
     ]
     columns = ["method", "bits per element", "learning rate x", "momentum", "accuracy", "points to none"]
     columns += ["at a tenth of the bytes", "after steps"]
-    return Table(f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows)
+    return ReportTable(
+        f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows
+    )
 
 
 def _time(seconds: float | None) -> str:
@@ -95,7 +97,7 @@ def _optional(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     """Draw the times of steps, a panel for each rate, and accuracies over bytes, a panel for each task.
 
     A method has a line in each panel: its best training.
@@ -112,7 +114,7 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
     return [("steps", figure), *([("accuracy", _accuracy_over_bytes(result, tasks))] if tasks else [])]
 
 
-def _accuracy_over_bytes(result: Result, tasks: Sequence[str]) -> Figure:
+def _accuracy_over_bytes(result: BenchmarkResult, tasks: Sequence[str]) -> Figure:
     figure, panels = side_by_side(tasks)
     trained = [sample for sample in result.samples if sample["kind"] == "train"]
     for panel, task in zip(panels, tasks, strict=True):
@@ -188,7 +190,7 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
     )
     @parameters.torch_python
     @click.pass_obj
-    def command(session: Session, /, **chosen: Any) -> list[Result]:
+    def command(session: Session, /, **chosen: Any) -> list[BenchmarkResult]:
         [found] = parameters.measured(run, Options(**chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 

@@ -26,7 +26,7 @@ from switchml.benchmarks.linked_systems import (
 )
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
 from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
@@ -74,7 +74,7 @@ class Row:
     ratio: float | None
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -110,7 +110,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
                 turns += [_turn(systems, groups[name], name, task, repetition) for name in groups]
             _report_turns(turns[-len(tasks) * len(groups) :], repetition, report)
             progress.did(1)
-    return Result.of("leaves", options, summarize(turns), turns, states, descriptions, missing)
+    return BenchmarkResult.of("leaves", options, summarize(turns), turns, states, descriptions, missing)
 
 
 def _turn(systems: LinkedSystems, group: RankGroup, name: str, task: Task, repetition: int) -> LeafTurn:

@@ -11,8 +11,8 @@ from studies.leaves.measurement import Options, name_of, run
 from switchml.benchmarks.linked_systems import LEAVES
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
-from switchml.benchmarks.report import Table, milliseconds
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, milliseconds
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     chosen = result.options
     columns = ["size", "by", "median ms", "p99 ms", "MB over a link", "/ with a switch on each host"]
     rows = [
@@ -41,10 +41,10 @@ def _tables(result: Result) -> list[Table]:
     ]
     link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
     title = f"All-reduce of {chosen['hosts']} hosts with {chosen['ranks']} ranks each, {link}"
-    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     sizes = list(dict.fromkeys(row["bytes"] for row in result.rows))
     figure, panels = side_by_side([size_text(size) for size in sizes])
     for panel, size in zip(panels, sizes, strict=True):
@@ -75,7 +75,7 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
 )
 @parameters.torch_python
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[Result]:
+def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time all-reduces of hosts with several ranks, with and without a switch on each host. Needs root.
 
     The links are those of `bench links`. With a switch on each host the ranks share memory with it, and it sends one

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from studies.command import study
 from switchml.benchmarks import plots, report
-from switchml.benchmarks.report import Table
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 
 __all__ = ["GRADIENTS", "command"]
@@ -18,7 +18,7 @@ GRADIENTS: Final = {"DeepLight": 0.01, "LSTM": 0.06, "NCF": 0.16, "VGG19": 0.68,
 """Densities of the gradients of six models, as the paper reports them."""
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     """Return the table of `bench sparse`, with the names of the models."""
     [table] = report.TABLES["sparse"](result)
     names = {density: name for name, density in GRADIENTS.items()}
@@ -42,7 +42,7 @@ def _tables(result: Result) -> list[Table]:
 @parameters.repetitions
 @parameters.calls_after_one(high=100_000, default=3)
 @parameters.torch_python
-def command(**chosen: Any) -> list[Result]:
+def command(**chosen: Any) -> list[BenchmarkResult]:
     """Time sparse all-reduces at the densities of six models' gradients, in turns with dense ones and with Gloo."""
     [found] = parameters.measured_sparse(densities=list(GRADIENTS.values()), **chosen)
     return [dataclasses.replace(found, benchmark="omnireduce")]

@@ -19,7 +19,7 @@ from switchml.benchmarks.figures import percentile
 from switchml.benchmarks.linked_systems import LinkedSystems, find_peer, linked_systems, own_run_directory
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML
 from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
 from switchml.common.progress import Progress
@@ -112,7 +112,7 @@ def mode_seconds(mode: str, size: float, bytes_per_second: float, workers: int) 
     return {"ps1": workers, "psN": ring, "ring": ring, "switch": 1, "switch16": 0.5}[mode] * size / bytes_per_second
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -127,7 +127,9 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
             with linked_systems(run_directory, workers, shapes[0], servers=True) as systems:
                 measured.run(systems, workers, shapes, directory)
     rows = summarize(measured.turns)
-    return Result.of("phub", options, rows, measured.turns, measured.states, measured.descriptions, measured.missing)
+    return BenchmarkResult.of(
+        "phub", options, rows, measured.turns, measured.states, measured.descriptions, measured.missing
+    )
 
 
 class _Measurement:

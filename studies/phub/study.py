@@ -10,8 +10,8 @@ from studies.command import study
 from studies.phub.measurement import FORMULAS, MODES, Options, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
-from switchml.benchmarks.report import Table
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.topologies.shaped_links import queue_text, rate_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["link", "queue", "workers", "mode", "median s", "formula", "s", "/ formula", "MB over a link"]
     columns += ["servers' load", "same bits", "CPUs idle", "dropped"]
     rows = [
@@ -46,10 +46,10 @@ def _tables(result: Result) -> list[Table]:
     ]
     size = size_text(result.options["bytes"])
     title = f"All-reduce of {size} (S) of float32 on N workers, over links shaped by token buckets to B bytes a second"
-    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
     figure, panels = side_by_side(names)
@@ -78,7 +78,7 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
 @parameters.calls_after_one(high=10_000, default=1)
 @parameters.torch_python
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[Result]:
+def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time all-reduces by parameter servers, by a ring and by a switch, with the formula of each. Needs root.
 
     The links are those of `bench links`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.options import size_text
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter, Task, calls_of
 from switchml.common.progress import Progress
@@ -43,7 +43,7 @@ class Row:
     share: float
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     rows: list[Row] = []
     samples: list[_Sample] = []
@@ -59,7 +59,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
                     samples.append(_Sample(transport, size, answers))
                     rows.append(_row(samples[-1]))
                     progress.did()
-    return Result.of("python_cost", options, rows, samples, states)
+    return BenchmarkResult.of("python_cost", options, rows, samples, states)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from studies.command import study
 from studies.python_cost.measurement import Options, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side
-from switchml.benchmarks.report import Table, number
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, number
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["by", "size", "workers", "call us", "outside of native calls us", "share", "CPU us of that"]
     rows = [
         [
@@ -33,10 +33,10 @@ def _tables(result: Result) -> list[Table]:
         ]
         for row in result.rows
     ]
-    return [Table("All-reduce: what Python costs", columns, rows)]
+    return [ReportTable("All-reduce: what Python costs", columns, rows)]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     figure, [panel] = side_by_side(["time in Python"])
     names = [f"{row['transport']}\n{size_text(row['bytes'])}" for row in result.rows]
     panel.bar(names, [1e6 * row["python"] for row in result.rows])
@@ -49,6 +49,6 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
 @parameters.sizes("4KiB,64MiB")
 @parameters.transports
 @parameters.calls
-def command(**chosen: Any) -> list[Result]:
+def command(**chosen: Any) -> list[BenchmarkResult]:
     """Measure the part of an all-reduce that is spent in Python."""
     return parameters.measured(run, Options(**chosen))

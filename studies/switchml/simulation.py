@@ -15,7 +15,7 @@ from studies.switchml.network import SECOND, Network
 from studies.switchml.tree import Outcome, all_reduce, ring
 from switchml.benchmarks import options as words
 from switchml.benchmarks.options import size_text
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
@@ -110,7 +110,7 @@ def network_of(options: Options) -> Network:
     )
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Simulate. Raises MissingPackage, and BenchmarkError for an error of the simulation itself."""
     network = network_of(options)
     cases = list(_cases(options))
@@ -128,7 +128,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
         runs.append(Run(case, seed, outcome.time / SECOND, outcome))
         report(_line(runs[-1], options))
         progress.did(math.prod(case.tree))
-    return Result.of("switchml", options, summarize(runs, options), runs)
+    return BenchmarkResult.of("switchml", options, summarize(runs, options), runs)
 
 
 def _packets(options: Options) -> int:

@@ -10,8 +10,8 @@ from studies.switchml.simulation import PUBLISHED, Options, run, trees
 from switchml.benchmarks import options
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import distinct, side_by_side, where
-from switchml.benchmarks.report import Row, Table, number, percent
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable, Row, number, percent
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.commands.command import Parsed
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     chosen = result.options
     columns = ["tree", "ranks", "lost", "late ms", "time us", "Melem/s", "/ no loss, none late", "ring / this"]
     columns += ["packets", "sent again", "timeouts", "at the root of each child"]
@@ -50,10 +50,10 @@ def _tables(result: Result) -> list[Table]:
     delays = ", ".join(
         f"{name.replace('_', ' ')} {1e6 * chosen[name]:g} us" for name in ("switch_delay", "host_delay", "host_packet")
     )
-    return [Table(title, columns, rows, [f"Simulated, not measured: {delays}."])]
+    return [ReportTable(title, columns, rows, [f"Simulated, not measured: {delays}."])]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     found = [("scale", _rate_over_ranks(result))]
     if any(row["loss"] for row in result.rows):
         found.append(("loss", _ratios_of_trees(result.rows, "loss", "lost in each direction, %", 100)))
@@ -62,7 +62,7 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
     return found
 
 
-def _rate_over_ranks(result: Result) -> Figure:
+def _rate_over_ranks(result: BenchmarkResult) -> Figure:
     """Draw elements per second over ranks: simulated trees, rings at the same rate, and published measurements."""
     size = size_text(result.options["bytes"])
     figure, [panel] = side_by_side([f"{size}, {rate_text(result.options['rate'])}"])
@@ -134,7 +134,7 @@ def _delay(name: str, default: str, help_text: str) -> Callable[[parameters.F], 
     help_text="Times by which the last rank begins after the others.",
 )
 @parameters.count("--seeds", high=1000, default=1, help_text="Runs with losses, each with another seed.")
-def command(size: int, **chosen: Any) -> list[Result]:
+def command(size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Simulate all-reduces through trees of switches over fast links, up to 4,096 ranks. Needs SimPy.
 
     Nothing is measured: the README of this study describes the model. Each case without losses or a late rank is

@@ -17,7 +17,7 @@ from switchml.benchmarks.link_rows import OURS, in_network_bound
 from switchml.benchmarks.linked_systems import LinkUse, linked_systems, own_run_directory
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
@@ -74,7 +74,7 @@ class Row:
     dropped: float
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure over links, in a separate run directory next to `run_dir`, and then over shared memory.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -89,7 +89,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
             measured.over_links(run_directory, directory, workers)
         measured.over_shared_memory(workers)
     rows = summarize(measured.turns, options.urgent)
-    return Result.of("urgent", options, rows, measured.turns, measured.states, measured.descriptions)
+    return BenchmarkResult.of("urgent", options, rows, measured.turns, measured.states, measured.descriptions)
 
 
 class _Measurement:

@@ -10,8 +10,8 @@ from studies.command import study
 from studies.urgent.measurement import Options, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side
-from switchml.benchmarks.report import Table
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.report import ReportTable
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.topologies.shaped_links import queue_text, rate_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-def _tables(result: Result) -> list[Table]:
+def _tables(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["link", "queue", "workers", "alone ms", "behind ms", "behind / alone", "bound ms", "dropped"]
     rows = [
         [
@@ -41,10 +41,10 @@ def _tables(result: Result) -> list[Table]:
     sizes = (
         f"{size_text(result.options['urgent'])}, alone and behind {size_text(result.options['bytes'])} of priority 0"
     )
-    return [Table(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
+    return [ReportTable(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
 
 
-def _figures(result: Result) -> list[tuple[str, Figure]]:
+def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     figure, [panel] = side_by_side(["urgent all-reduce"])
     names = [
         f"{row['workers']} workers\n{rate_text(row['rate']) if row['rate'] else 'shared memory'}" for row in result.rows
@@ -69,7 +69,7 @@ def _figures(result: Result) -> list[tuple[str, Figure]]:
 @parameters.count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
 @parameters.calls_after_one(high=10_000, default=1)
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[Result]:
+def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time an all-reduce of priority 7, alone and behind a large one of priority 0. Needs root.
 
     The links are those of `bench links`; the last row is over shared memory.

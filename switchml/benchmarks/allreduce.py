@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from switchml.benchmarks.options import MAGNITUDE_BITS
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.systems import work_directory
 from switchml.benchmarks.turns import Reporter, Task, Turns, calls_of, systems
 from switchml.common.progress import Progress
 
-__all__ = ["Options", "run", "unable_peers"]
+__all__ = ["AllreduceOptions", "run", "unable_peers"]
 
 _PEERS_FOR_ALL: Final = ("gloo",)  # collectives and types of elements
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class AllreduceOptions:
     """Options of this benchmark; `calls` per turn, 0 for a number that suits the size.
 
     Elements of int64 have magnitudes below 2^`magnitude_bits`; it has no meaning for float32.
@@ -52,7 +52,7 @@ class InTurns(Protocol):
     def torch_python(self) -> str: ...
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: AllreduceOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [
         Task(
@@ -87,7 +87,7 @@ def measure_in_turns(
     report: Reporter,
     progress: Progress,
     unable: Mapping[str, str] | None = None,
-) -> Result:
+) -> BenchmarkResult:
     """Run `tasks` on all systems in turns, for each number of workers. Raises as `run`.
 
     `unable` has the peers that cannot do these tasks, with the reasons.
@@ -107,4 +107,4 @@ def measure_in_turns(
         descriptions = {system.name: system.description for system in measured}
     missing = {**unable, **missing, **turns.failed}
     rows = summarize(turns.turns, options.transports, options.peers)
-    return Result.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing)
+    return BenchmarkResult.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing)

@@ -20,7 +20,7 @@ from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.link_rows import in_network_bound, ring_bound, why_cpus_limit
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
 from switchml.benchmarks.turns import Reporter
 from switchml.benchmarks.workers import STEP_LAYERS
@@ -29,7 +29,7 @@ from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
-__all__ = ["BACKENDS", "WRAPPERS", "Options", "Row", "StepTurn", "run", "summarize"]
+__all__ = ["BACKENDS", "WRAPPERS", "DdpOptions", "DdpRow", "StepTurn", "run", "summarize"]
 
 BACKENDS: Final = ("switchml", "gloo")
 WRAPPERS: Final = ("ddp", "fsdp", "fsdp-overlap")
@@ -40,7 +40,7 @@ _RANK: Final = "switchml.benchmarks.workers.steps"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class DdpOptions:
     """Options of this benchmark; `steps` are those of a turn."""
 
     rates: list[int]
@@ -74,8 +74,8 @@ class StepTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """Statistics of a backend and wrapper on one kind of link; the fields are those of `link_rows.Row`.
+class DdpRow:
+    """Statistics of a backend and wrapper on one kind of link; the fields are those of `LinkRow`.
 
     `bound` is the least time for the bytes of a step: a step also computes, some of it while bytes travel.
     """
@@ -97,7 +97,7 @@ class Row:
     ratio: float | None
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: DdpOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -124,12 +124,14 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
                         turns += found
                         report(_line(found))
                         progress.did(1)
-    return Result.of("ddp", options, summarize(turns), turns, states, {"switchml": description, "gloo": version})
+    return BenchmarkResult.of(
+        "ddp", options, summarize(turns), turns, states, {"switchml": description, "gloo": version}
+    )
 
 
 @contextlib.contextmanager
 def _groups(
-    run_directory: RunDirectory, directory: Path, workers: int, shape: Shape, options: Options
+    run_directory: RunDirectory, directory: Path, workers: int, shape: Shape, options: DdpOptions
 ) -> Iterator[tuple[LinkedSystems, dict[str, RankGroup]]]:
     with contextlib.ExitStack() as stack:
         systems = stack.enter_context(linked_systems(run_directory, workers, shape))
@@ -184,12 +186,12 @@ def _line(turns: Sequence[StepTurn]) -> str:
     return f"  {shape}, repetition {turns[0].repetition + 1}: {', '.join(said)}"
 
 
-def summarize(turns: Iterable[StepTurn]) -> list[Row]:
+def summarize(turns: Iterable[StepTurn]) -> list[DdpRow]:
     """Return a row for each kind of link, wrapper and backend."""
     found: dict[tuple[int, int, float, str], dict[str, list[StepTurn]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
         found[turn.workers, turn.rate, turn.queue, turn.wrapper][turn.backend].append(turn)
-    rows: list[Row] = []
+    rows: list[DdpRow] = []
     for place in sorted(found):
         backends = found[place]
         judged = {backend: _row(backends[backend]) for backend in BACKENDS if backend in backends}
@@ -201,7 +203,7 @@ def summarize(turns: Iterable[StepTurn]) -> list[Row]:
     return rows
 
 
-def _row(turns: Sequence[StepTurn]) -> Row:
+def _row(turns: Sequence[StepTurn]) -> DdpRow:
     first = turns[0]
     seconds = [second for turn in turns for second in turn.seconds]
     median = statistics.median(seconds)
@@ -209,7 +211,7 @@ def _row(turns: Sequence[StepTurn]) -> Row:
     link_bytes = sum(turn.bytes for turn in turns) / sum(turn.all_steps for turn in turns)
     busy, idle = link_bytes / speed / median, statistics.median(turn.idle for turn in turns)
     packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
-    return Row(
+    return DdpRow(
         backend=first.backend,
         wrapper=first.wrapper,
         rate=first.rate,

@@ -40,7 +40,7 @@ class Times:
 
 
 @dataclass
-class Way:
+class DdpTraining:
     """A separate model, whose gradients go one way."""
 
     model: DistributedDataParallel
@@ -65,7 +65,7 @@ def timed(hook: Callable[..., Any], times: Times) -> Callable[..., Any]:
     return noting
 
 
-def way(hook: Callable[..., Any], state: Any, group: dist.ProcessGroup) -> Way:
+def way(hook: Callable[..., Any], state: Any, group: dist.ProcessGroup) -> DdpTraining:
     """Create a model whose gradients are averaged by `hook`."""
     torch.manual_seed(1)
     network = nn.Sequential(*(part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
@@ -74,10 +74,10 @@ def way(hook: Callable[..., Any], state: Any, group: dist.ProcessGroup) -> Way:
     )
     times = Times()
     model.register_comm_hook(state, timed(hook, times))
-    return Way(model, torch.optim.SGD(model.parameters(), lr=1e-3), times)
+    return DdpTraining(model, torch.optim.SGD(model.parameters(), lr=1e-3), times)
 
 
-def step(way: Way, pixels: torch.Tensor) -> dict[str, float]:
+def step(way: DdpTraining, pixels: torch.Tensor) -> dict[str, float]:
     """Make one step and measure it."""
     way.times.handed.clear()
     way.times.averaged.clear()

@@ -12,7 +12,7 @@ from typing import Final
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.figures import percentile
 from switchml.benchmarks.footprint import Footprint, footprints
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
@@ -21,7 +21,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric_state import PORT_KEEPER
 from switchml.launch.kinds import Embedded
 
-__all__ = ["Options", "Sample", "run"]
+__all__ = ["JobsOptions", "JobsSample", "run"]
 
 _RANKS_OF_AN_AGENT: Final = 64  # an agent's default (--max-ranks)
 _MANY_WORKERS: Final = 2  # workers per job where the number of jobs is varied
@@ -29,7 +29,7 @@ _STEPS: Final = 10  # number of samples over the jobs that are started one after
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class JobsOptions:
     """Options: `starts` jobs of each number of workers, `jobs` one after the other, `at_once` at the same time."""
 
     workers: list[int]
@@ -40,7 +40,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class JobsSample:
     """Some jobs of a kind: the seconds from request to READY and of the stop, and the processes' footprint then.
 
     `kind` is "start", "sequence" or "at once"; `jobs` is the number of jobs of this kind so far; `elapsed` is the time
@@ -58,7 +58,7 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class JobsRow:
     """Statistics of a sample; times in seconds."""
 
     kind: str
@@ -72,7 +72,7 @@ class Row:
     store_bytes: int
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: JobsOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     agents = -(-options.at_once * _MANY_WORKERS // _RANKS_OF_AN_AGENT)
     state = machine_state.now()
@@ -99,7 +99,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
         report(f"{options.at_once} jobs of {_MANY_WORKERS} workers at once")
         samples += fabric.at_once(options.at_once)
         progress.did(_MANY_WORKERS * options.at_once)
-    return Result.of("jobs", options, map(_row, samples), samples, [state], {system.name: system.description})
+    return BenchmarkResult.of("jobs", options, map(_row, samples), samples, [state], {system.name: system.description})
 
 
 class _Measured:
@@ -112,13 +112,13 @@ class _Measured:
 
     def sample(
         self, kind: str, workers: int, jobs: int, starts: Iterable[float], stops: Iterable[float], elapsed: float
-    ) -> Sample:
+    ) -> JobsSample:
         """Return a sample, with the processes' current footprint."""
         store = sum(path.stat().st_size for path in self._store.glob("controller.sqlite*"))
         found = footprints(self._processes)
-        return Sample(kind, workers, jobs, list(starts), list(stops), elapsed, found, store)
+        return JobsSample(kind, workers, jobs, list(starts), list(stops), elapsed, found, store)
 
-    def sequence(self, kind: str, workers: int, count: int, done: int) -> Sample:
+    def sequence(self, kind: str, workers: int, count: int, done: int) -> JobsSample:
         """Start and stop `count` jobs, after `done` of the same kind."""
         request = pb.StartJobRequest(workers=workers)
         starts, stops = [], []
@@ -132,7 +132,7 @@ class _Measured:
             stops.append(time.monotonic() - ready)
         return self.sample(kind, workers, done + count, starts, stops, time.monotonic() - began)
 
-    def at_once(self, count: int) -> list[Sample]:
+    def at_once(self, count: int) -> list[JobsSample]:
         """Start `count` jobs at the same time, then stop them likewise; return the samples in between and after."""
         [switch] = self._client.list_switches()
         slots = 1 << (switch.slots // count).bit_length() - 1
@@ -157,8 +157,8 @@ class _Measured:
             return [live, self.sample("stopped", _MANY_WORKERS, count, (), stops, time.monotonic() - began)]
 
 
-def _row(sample: Sample) -> Row:
-    return Row(
+def _row(sample: JobsSample) -> JobsRow:
+    return JobsRow(
         kind=sample.kind,
         workers=sample.workers,
         jobs=sample.jobs,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from switchml.benchmarks import machine_state
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
-__all__ = ["SMALLEST", "Options", "Row", "run"]
+__all__ = ["SMALLEST", "KernelsOptions", "KernelRow", "run"]
 
 SMALLEST: Final = 4 * PROTOCOL_MAX_VALUES
 """Size of a block in bytes, the least that is timed."""
@@ -24,7 +24,7 @@ _PROCESS_SECONDS: Final = 1800
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class KernelsOptions:
     """Options: the sizes of the tensors, and the `seconds` for each kernel."""
 
     sizes: list[int]
@@ -32,7 +32,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class KernelRow:
     """GB/s of CPU time of a kernel (median of the passes) by size.
 
     An element counts as 4 bytes, once, even if its type or its lane has more or less. The copy counts float32 elements
@@ -44,7 +44,7 @@ class Row:
     gigabytes_per_second: dict[str, float]
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: KernelsOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a process in a new session."""
     state = machine_state.now()
     report("timing the kernels on one core")
@@ -53,8 +53,8 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
     for line in _lines(command, progress):
         kernel, instructions, size, seconds = line.split("\t")
         found.setdefault((kernel, instructions), {})[size] = int(size) / 1e9 / float(seconds)
-    rows = [Row(kernel, instructions, figures) for (kernel, instructions), figures in found.items()]
-    return Result.of("kernels", options, rows, (), [state])
+    rows = [KernelRow(kernel, instructions, figures) for (kernel, instructions), figures in found.items()]
+    return BenchmarkResult.of("kernels", options, rows, (), [state])
 
 
 def _lines(command: list[str], progress: Progress) -> Iterator[str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from switchml.benchmarks.allreduce import measure_in_turns
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter, Task
 from switchml.common.progress import Progress
 
-__all__ = ["Options", "run"]
+__all__ = ["LatencyOptions", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class LatencyOptions:
     """Options: `calls` all-reduces of `bytes` in each turn, and `queue_calls` times `tensors` of them."""
 
     workers: list[int]
@@ -27,7 +27,7 @@ class Options:
     torch_python: str
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: LatencyOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [Task(options.bytes, 1, options.calls), Task(options.bytes, options.tensors, options.queue_calls)]
     return measure_in_turns("latency", options, tasks, report, progress)

@@ -13,9 +13,9 @@ from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 
 __all__ = [
     "OURS",
-    "Kind",
+    "ElementKind",
     "LinkTurn",
-    "Row",
+    "LinkRow",
     "in_network_bound",
     "ring_bound",
     "summarize",
@@ -32,7 +32,7 @@ _BUSY_SHARE: Final = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class ElementKind:
     """The elements of a tensor: their type, and the bits that SwitchML sends for each."""
 
     element_type: str
@@ -55,7 +55,7 @@ class LinkTurn:
 
     rate: int
     queue: float
-    kind: Kind
+    kind: ElementKind
     calls: int
     bytes: int
     packets: int
@@ -65,7 +65,7 @@ class LinkTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class LinkRow:
     """A system's statistics on one kind of link; times in seconds.
 
     `bound` is the least time that its algorithm can take on this link, `link_bytes` what the busiest link carried in a
@@ -139,10 +139,10 @@ def why_cpus_limit(idle: float, busy: float) -> str:
 
 
 Place = tuple[int, int, float]  # workers, rate, queue
-Name = tuple[str, Kind]
+Name = tuple[str, ElementKind]
 
 
-def summarize(turns: Iterable[LinkTurn], peers: Sequence[str], collective: str = "all_reduce") -> list[Row]:
+def summarize(turns: Iterable[LinkTurn], peers: Sequence[str], collective: str = "all_reduce") -> list[LinkRow]:
     """Return a row for each kind of link, system and kind of elements, SwitchML's before the peers'."""
     found: dict[Place, dict[Name, list[LinkTurn]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
@@ -150,9 +150,9 @@ def summarize(turns: Iterable[LinkTurn], peers: Sequence[str], collective: str =
     return [row for place in sorted(found) for row in _rows_of_place(found[place], peers, collective)]
 
 
-def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str], collective: str) -> list[Row]:
+def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str], collective: str) -> list[LinkRow]:
     rows = {name: _row(turns, name[0] == OURS, collective) for name, turns in found.items()}
-    dense = rows.get((OURS, Kind("float32")))
+    dense = rows.get((OURS, ElementKind("float32")))
     share = dense.bound / dense.median if dense is not None else None
     judged = {
         name: dataclasses.replace(row, why_not=why_not_link_bound(share, row.idle, row.busy))
@@ -166,7 +166,7 @@ def _rows_of_place(found: Mapping[Name, list[LinkTurn]], peers: Sequence[str], c
     return sorted(finished, key=lambda row: (order.index(row.system), row.element_type != "float32", -row.wire_bits))
 
 
-def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> Row:
+def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> LinkRow:
     first = turns[0]
     seconds = [second for turn in turns for second in turn.turn.seconds]
     median = statistics.median(seconds)
@@ -178,7 +178,7 @@ def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> Row:
     else:
         bound = ring_bound(first.turn.bytes, speed, first.turn.workers, collective)
     packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
-    return Row(
+    return LinkRow(
         system=first.turn.system,
         element_type=first.kind.element_type,
         wire_bits=first.kind.wire_bits if in_network else 8 * first.kind.bytes,
@@ -202,7 +202,7 @@ def _row(turns: Sequence[LinkTurn], in_network: bool, collective: str) -> Row:
 
 
 def _ratios(
-    name: Name, rows: Mapping[Name, Row], turns: Mapping[Name, Sequence[LinkTurn]], peers: Iterable[str]
+    name: Name, rows: Mapping[Name, LinkRow], turns: Mapping[Name, Sequence[LinkTurn]], peers: Iterable[str]
 ) -> dict[str, float]:
     """Return peer's time / this time, for rows of one element type, if the link limited both."""
     if rows[name].why_not:
@@ -210,7 +210,7 @@ def _ratios(
     own = {turn.turn.repetition: turn.turn.seconds for turn in turns[name]}
     ratios = {}
     for peer in peers:
-        theirs = (peer, Kind(name[1].element_type))
+        theirs = (peer, ElementKind(name[1].element_type))
         if theirs in rows and not rows[theirs].why_not:
             pairs = [(turn.turn.seconds, own.get(turn.turn.repetition, ())) for turn in turns[theirs]]
             ratio = median_ratio(pairs)

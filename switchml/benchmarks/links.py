@@ -17,7 +17,7 @@ from typing import Final
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.allreduce import unable_peers
 from switchml.benchmarks.errors import MissingPackage, MissingPeer, RankFailed
-from switchml.benchmarks.link_rows import OURS, Kind, LinkTurn, summarize
+from switchml.benchmarks.link_rows import OURS, ElementKind, LinkTurn, summarize
 from switchml.benchmarks.linked_systems import (
     LinkedPeer,
     LinkedSystems,
@@ -27,27 +27,32 @@ from switchml.benchmarks.linked_systems import (
 )
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Reporter, Task, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
-__all__ = ["Options", "run"]
+__all__ = ["LinksOptions", "run"]
 
-_KINDS: Final = (Kind("float32"), Kind("float32", 16), Kind("float32", 8), Kind("bfloat16", 16))
+_KINDS: Final = (
+    ElementKind("float32"),
+    ElementKind("float32", 16),
+    ElementKind("float32", 8),
+    ElementKind("bfloat16", 16),
+)
 """Kinds of tensors that SwitchML sums; those that are only moved are float32.
 
 16 bits are what the PyTorch backend chooses for bfloat16, up to 8 ranks.
 """
 
-_PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
+_PEER_KINDS: Final = {"gloo": (ElementKind("float32"), ElementKind("bfloat16")), "mpi-tcp": (ElementKind("float32"),)}
 """Kinds that each peer can sum."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class LinksOptions:
     """Options of this benchmark: tensors of as many elements as `bytes` hold of float32."""
 
     rates: list[int]
@@ -66,7 +71,7 @@ class Options:
         return self.collective in ("all_reduce", "reduce_scatter")
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+def run(options: LinksOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -96,13 +101,17 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
             measured.run(run_directory, directory, workers)
     rows = summarize(measured.turns, options.peers, options.collective)
     descriptions = measured.descriptions | {peer.name: peer.description for peer in peers}
-    return Result.of("links", options, rows, measured.turns, measured.states, descriptions, missing | measured.failed)
+    return BenchmarkResult.of(
+        "links", options, rows, measured.turns, measured.states, descriptions, missing | measured.failed
+    )
 
 
 class _Measurement:
     """The turns so far. A peer that fails takes no further turns; a failure of SwitchML ends the benchmark."""
 
-    def __init__(self, options: Options, peers: Sequence[LinkedPeer], report: Reporter, progress: Progress) -> None:
+    def __init__(
+        self, options: LinksOptions, peers: Sequence[LinkedPeer], report: Reporter, progress: Progress
+    ) -> None:
         self._options = options
         self._peers = peers
         self._report = report
@@ -134,7 +143,7 @@ class _Measurement:
         kinds = [(OURS, kind) for kind in _KINDS]
         kinds += [(name, kind) for name in groups if name != OURS for kind in _PEER_KINDS[name]]
         if not self._options.sums:
-            kinds = [(name, kind) for name, kind in kinds if kind == Kind("float32")]
+            kinds = [(name, kind) for name, kind in kinds if kind == ElementKind("float32")]
         first = repetition % len(kinds)
         said = []
         for name, kind in kinds[first:] + kinds[:first]:
@@ -150,7 +159,7 @@ class _Measurement:
         self._report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
 
     def _turn(
-        self, systems: LinkedSystems, group: RankGroup, shape: Shape, kind: Kind, name: str, repetition: int
+        self, systems: LinkedSystems, group: RankGroup, shape: Shape, kind: ElementKind, name: str, repetition: int
     ) -> LinkTurn:
         size = self._options.bytes // 4 * kind.bytes
         collective = self._options.collective

@@ -10,19 +10,19 @@ from switchml.benchmarks import machine_state
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
 from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
 
-__all__ = ["Options", "Row", "run", "summarize"]
+__all__ = ["LossOptions", "LossRow", "run", "summarize"]
 
 _INJECTED = "injected_loss"  # the drop reason of dataplane/constants.toml
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class LossOptions:
     """Options: all-reduces of `bytes` at each fraction of lost packets, the first of which is 0."""
 
     workers: list[int]
@@ -42,7 +42,7 @@ class LossTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class LossRow:
     """Statistics at one fraction. `ratio` is time / time without losses, `cores` the number of CPUs kept busy.
 
     `lost` is packets per call, `cpu_seconds_per_gb` counts ranks, agent and switch; every result was verified, and
@@ -63,7 +63,7 @@ class Row:
     allowed_error: float
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: LossOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     samples: list[LossTurn] = []
     states: list[machine_state.State] = []
@@ -80,11 +80,11 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
                         report(_line(samples[-1]))
                         progress.did(workers)
         description = {system.name: system.description}
-    return Result.of("loss", options, summarize(samples), samples, states, description)
+    return BenchmarkResult.of("loss", options, summarize(samples), samples, states, description)
 
 
 def _turn(
-    system: SwitchML, client: ControllerClient, group: RankGroup, share: float, options: Options, repetition: int
+    system: SwitchML, client: ControllerClient, group: RankGroup, share: float, options: LossOptions, repetition: int
 ) -> LossTurn:
     task = Task(options.bytes, 1, options.calls)
     before = _lost(client)
@@ -109,7 +109,7 @@ def _line(sample: LossTurn) -> str:
     return f"{what}: {milliseconds:.4g} ms, {sample.lost:.0f} packets of a call lost"
 
 
-def summarize(samples: list[LossTurn]) -> list[Row]:
+def summarize(samples: list[LossTurn]) -> list[LossRow]:
     """Return a row for each number of workers and fraction."""
     rows = []
     for workers in sorted({sample.turn.workers for sample in samples}):
@@ -122,13 +122,13 @@ def summarize(samples: list[LossTurn]) -> list[Row]:
     return rows
 
 
-def _row(share: float, found: list[LossTurn], base: dict[int, tuple[float, ...]]) -> Row:
+def _row(share: float, found: list[LossTurn], base: dict[int, tuple[float, ...]]) -> LossRow:
     turns = [sample.turn for sample in found]
     seconds = [second for turn in turns for second in turn.seconds]
     ratio = median_ratio((turn.seconds, base[turn.repetition]) for turn in turns)
     assert ratio is not None
     cpu_seconds = sum(turn.cpu_seconds for turn in turns)
-    return Row(
+    return LossRow(
         workers=turns[0].workers,
         bytes=turns[0].bytes,
         share=share,

@@ -6,16 +6,16 @@ import dataclasses
 
 from switchml.benchmarks.footprint import footprints
 from switchml.benchmarks.options import size_text
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter, Task
 from switchml.common.progress import Progress
 
-__all__ = ["Options", "Row", "run"]
+__all__ = ["MemoryOptions", "MemoryRow", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class MemoryOptions:
     """Options: `calls` all-reduces of each size, each size on a new fabric."""
 
     workers: int
@@ -25,7 +25,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class MemoryRow:
     """The memory of a process in bytes: when its fabric had just started, and its peak by tensor size.
 
     `growth` is the peak with the largest tensor / that with the smallest.
@@ -38,7 +38,7 @@ class Row:
     growth: float
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: MemoryOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     at_rest: dict[tuple[str, str], int] = {}
     peaks: dict[tuple[str, str], dict[int, int]] = {}
@@ -58,7 +58,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
                     peaks.setdefault((transport, before.process), {})[size] = after.peak
     smallest, largest = min(options.sizes), max(options.sizes)
     rows = [
-        Row(
+        MemoryRow(
             transport,
             process,
             at_rest[transport, process],
@@ -67,4 +67,4 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
         )
         for (transport, process), found in peaks.items()
     ]
-    return Result.of("memory", options, rows)
+    return BenchmarkResult.of("memory", options, rows)

@@ -21,7 +21,7 @@ __all__ = [
     "SPARSE_PEERS",
     "TRANSPORTS",
     "VARIANTS",
-    "Variant",
+    "TransportVariant",
     "densities",
     "each",
     "names",
@@ -41,7 +41,7 @@ TRANSPORTS: Final = ("shm", "udp")
 
 
 @dataclass(frozen=True)
-class Variant:
+class TransportVariant:
     """Another way to sum over one of the TRANSPORTS: over another wire, or without direct calls."""
 
     transport: str
@@ -50,9 +50,9 @@ class Variant:
 
 
 VARIANTS: Final = {
-    "shm-float": Variant("shm", wire="floats"),
-    "udp-float": Variant("udp", wire="floats"),
-    "shm-switch": Variant("shm", direct=False),
+    "shm-float": TransportVariant("shm", wire="floats"),
+    "udp-float": TransportVariant("udp", wire="floats"),
+    "shm-switch": TransportVariant("shm", direct=False),
 }
 """By name: the switch adds up floats as such (docs/floats.md), or it adds up all values."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from switchml.benchmarks.errors import BenchmarkError, MissingPackage, ResultFileError
 from switchml.benchmarks.options import size_text
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.topologies.shaped_links import queue_text, rate_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _LINE_COLOURS: Final = 10  # of matplotlib, before they begin again
 _OVERLAP_LINES: Final = {"random": "-", "all": "--", "none": ":"}
 
 Row = Mapping[str, Any]
-Plots = Callable[[Result], "list[tuple[str, Figure]]"]
+Plots = Callable[[BenchmarkResult], "list[tuple[str, Figure]]"]
 """Return the plots of a result, by name."""
 
 
@@ -50,7 +50,7 @@ def require_matplotlib() -> None:
         ) from error
 
 
-def draw(result: Result, directory: Path) -> list[Path]:
+def draw(result: BenchmarkResult, directory: Path) -> list[Path]:
     """Draw all plots of a result into `directory`; return their files. Raises MissingPackage and ResultFileError."""
     require_matplotlib()
     if not result.rows:
@@ -100,7 +100,7 @@ def _size_ticks(axes: Axes, sizes: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-def _allreduce(result: Result) -> list[tuple[str, Figure]]:
+def _allreduce(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     found = [("size", _time_over_size(result.rows)), ("workers", _time_over_workers(result.rows))]
     return [*found, ("ratios", _ratio_bars(result.rows))] if any(row["ratios"] for row in result.rows) else found
 
@@ -163,7 +163,7 @@ def _ratio_bars(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _latency(result: Result) -> list[tuple[str, Figure]]:
+def _latency(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     single = where(result.rows, tensors=1)
     counts = distinct(single, "workers")
     figure, panels = side_by_side([f"{count} workers" for count in counts])
@@ -177,7 +177,7 @@ def _latency(result: Result) -> list[tuple[str, Figure]]:
     return [("calls", figure)]
 
 
-def _loss(result: Result) -> list[tuple[str, Figure]]:
+def _loss(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     figure, [panel] = side_by_side([f"{size_text(result.options['bytes'])} over udp"])
     for count in distinct(result.rows, "workers"):
         line = where(result.rows, workers=count)
@@ -190,7 +190,7 @@ def _loss(result: Result) -> list[tuple[str, Figure]]:
     return [("ratio", figure)]
 
 
-def _jobs(result: Result) -> list[tuple[str, Figure]]:
+def _jobs(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     line = where(result.rows, kind="sequence")
     figure, [times, memory] = side_by_side(["time of a job", "resident memory"])
     jobs = [row["jobs"] for row in line]
@@ -208,7 +208,7 @@ def _jobs(result: Result) -> list[tuple[str, Figure]]:
     return [("count", figure)]
 
 
-def _kernels(result: Result) -> list[tuple[str, Figure]]:
+def _kernels(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     """Draw the copy and the best instruction set's kernels: a panel for each type."""
     copy, best = result.rows[0], result.rows[-1]["instructions"]
     by_type: dict[str, list[Row]] = {}
@@ -229,7 +229,7 @@ def _kernels(result: Result) -> list[tuple[str, Figure]]:
     return [("speed", figure)]
 
 
-def _memory(result: Result) -> list[tuple[str, Figure]]:
+def _memory(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     sizes: list[int] = result.options["sizes"]
     figure, [panel] = side_by_side(["peak resident memory"])
     for row in result.rows:
@@ -242,7 +242,7 @@ def _memory(result: Result) -> list[tuple[str, Figure]]:
     return [("peak", figure)]
 
 
-def _links(result: Result) -> list[tuple[str, Figure]]:
+def _links(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
     figure, panels = side_by_side(names)
@@ -256,7 +256,7 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
-def _steps(result: Result) -> list[tuple[str, Figure]]:
+def _steps(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
     figure, panels = side_by_side(names)
@@ -269,7 +269,7 @@ def _steps(result: Result) -> list[tuple[str, Figure]]:
     return [("steps", figure)]
 
 
-def _sparse(result: Result) -> list[tuple[str, Figure]]:
+def _sparse(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     """Draw dense / sparse over the share of blocks with values: a panel for each packet size and number of workers."""
     places = list(dict.fromkeys((row["values"], row["workers"]) for row in result.rows))
     figure, panels = side_by_side([f"{count} workers, {values} values per packet" for values, count in places])

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from switchml.benchmarks.link_rows import OURS
 from switchml.benchmarks.options import size_text
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.topologies.shaped_links import queue_text, rate_text
 
-__all__ = ["TABLES", "Row", "Table", "Tables", "fill", "markdown", "tables"]
+__all__ = ["TABLES", "Row", "ReportTable", "ReportTables", "fill", "markdown", "tables"]
 __all__ += ["megabytes", "milliseconds", "number", "percent"]
 
 Row = Mapping[str, Any]
@@ -22,7 +22,7 @@ _BEYOND_CACHES: Final = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A title, the names of the columns, rows of cells, and remarks to print below."""
 
     title: str
@@ -31,18 +31,18 @@ class Table:
     remarks: Sequence[str] = ()
 
 
-Tables = Callable[[Result], list[Table]]
+ReportTables = Callable[[BenchmarkResult], list[ReportTable]]
 """Return the tables of a result, without the state of the machine."""
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: BenchmarkResult) -> list[ReportTable]:
     """Return the tables of a benchmark, with the machine's state among the remarks of the last one."""
     found = TABLES[result.benchmark](result)
     last = dataclasses.replace(found[-1], remarks=(*found[-1].remarks, *_machine(result)))
     return [*found[:-1], last]
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """Return a table in Markdown."""
     lines = [f"**{table.title}**", "", _line(table.columns)]
     lines.append("|" + "|".join("---" if index == 0 else "---:" for index in range(len(table.columns))) + "|")
@@ -56,7 +56,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
+def fill(document: str, results: Sequence[tuple[BenchmarkResult, Sequence[str]]]) -> str:
     """Return `document` with tables and plots of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
 
     A plot is given by its address, relative to the document. Raises ValueError for a result that has no plot there.
@@ -98,7 +98,7 @@ def megabytes(size: float) -> str:
 # ---- each benchmark -------------------------------------------------------------------------------------------------
 
 
-def _collectives(result: Result) -> list[Table]:
+def _collectives(result: BenchmarkResult) -> list[ReportTable]:
     peers = [peer for peer in result.options["peers"] if peer in result.systems]
     columns = ["workers", "size", "by", "median ms", "p99 ms", "slowest rank ms", "GB/s", "Melem/s per worker"]
     columns += [f"{peer} / this" for peer in peers]
@@ -124,21 +124,21 @@ def _collectives(result: Result) -> list[Table]:
         rows = [[*row, ""] for row in rows]
         rows += [["", "", name, *[""] * (len(columns) - 4), why] for name, why in result.missing.items()]
     title = f"{_collective(result)} of {_elements(result)}, {result.options['repetitions']} repetitions in turns"
-    return [Table(title, columns, rows)]
+    return [ReportTable(title, columns, rows)]
 
 
-def _collective(result: Result) -> str:
+def _collective(result: BenchmarkResult) -> str:
     """Return the name of the measured operation; older results have only all-reduces."""
     return str(result.options.get("collective", "all_reduce")).replace("_", "-").capitalize()
 
 
-def _elements(result: Result) -> str:
+def _elements(result: BenchmarkResult) -> str:
     """Return what the tensors of `bench allreduce` hold."""
     kind: str = result.options.get("element_type", "float32")  # absent from results of earlier benchmarks
     return f"int64 with magnitudes below 2^{result.options['magnitude_bits']}" if kind == "int64" else kind
 
 
-def _share_of_limit(row: Row, result: Result) -> str:
+def _share_of_limit(row: Row, result: BenchmarkResult) -> str:
     """Return the fraction of the memory's limit that all-reduces over shared memory reach, beyond the caches.
 
     That limit is the bandwidth of all CPUs, divided by `_memory_traffic_of_byte`.
@@ -162,7 +162,7 @@ def _ratios(row: Row, peers: Sequence[str]) -> list[str]:
     return [f"{row['ratios'][peer]:.2f}" if peer in row["ratios"] else "" for peer in peers]
 
 
-def _latency(result: Result) -> list[Table]:
+def _latency(result: BenchmarkResult) -> list[ReportTable]:
     peers = [peer for peer in result.options["peers"] if peer in result.systems]
     ratios = [f"{peer} / this" for peer in peers]
     size = size_text(result.options["bytes"])
@@ -195,10 +195,10 @@ def _latency(result: Result) -> list[Table]:
     ]
     columns_of_many = ["workers", "by", "median ms of all", "tensors/s", *ratios, "wake-ups per tensor"]
     heading = f"{result.options['tensors']} tensors of {size}, queued together"
-    return [Table(title, columns, rows), Table(heading, columns_of_many, many, missing)]
+    return [ReportTable(title, columns, rows), ReportTable(heading, columns_of_many, many, missing)]
 
 
-def _loss(result: Result) -> list[Table]:
+def _loss(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["workers", "lost each way", "median ms", "p99 ms", "/ no loss", "packets lost", "CPU s/GB", "cores busy"]
     columns.append("largest error / bound")
     rows = [
@@ -216,7 +216,7 @@ def _loss(result: Result) -> list[Table]:
         for row in result.rows
     ]
     size = size_text(result.options["bytes"])
-    return [Table(f"All-reduce of {size} over udp, single packets lost in each direction", columns, rows)]
+    return [ReportTable(f"All-reduce of {size} over udp, single packets lost in each direction", columns, rows)]
 
 
 _KINDS: Final = {
@@ -228,7 +228,7 @@ _KINDS: Final = {
 }
 
 
-def _jobs(result: Result) -> list[Table]:
+def _jobs(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["jobs", "", "workers", "to READY ms", "p99 ms", "stop ms", "all s", "store MB"]
     columns += [f"{name} MB (files)" for name in _held(result.rows[0])]
     rows = [
@@ -245,7 +245,7 @@ def _jobs(result: Result) -> list[Table]:
         ]
         for row in result.rows
     ]
-    return [Table(f"Jobs over {result.options['transport']}", columns, rows)]
+    return [ReportTable(f"Jobs over {result.options['transport']}", columns, rows)]
 
 
 def _held(row: Row) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _held(row: Row) -> dict[str, str]:
     return {name: f"{megabytes(size)} ({descriptors[name]})" for name, size in resident.items()}
 
 
-def _kernels(result: Result) -> list[Table]:
+def _kernels(result: BenchmarkResult) -> list[ReportTable]:
     sizes = result.options["sizes"]
     rows = [
         [
@@ -270,10 +270,10 @@ def _kernels(result: Result) -> list[Table]:
         for row in result.rows
     ]
     columns = ["kernel", "instructions", *(size_text(size) for size in sizes)]
-    return [Table("GB/s on one core, by the tensor's size; both count 4 bytes an element", columns, rows)]
+    return [ReportTable("GB/s on one core, by the tensor's size; both count 4 bytes an element", columns, rows)]
 
 
-def _memory(result: Result) -> list[Table]:
+def _memory(result: BenchmarkResult) -> list[ReportTable]:
     sizes = result.options["sizes"]
     columns = ["by", "process", "at rest MB", *(f"peak MB, {size_text(size)}" for size in sizes), "growth"]
     rows = [
@@ -286,10 +286,10 @@ def _memory(result: Result) -> list[Table]:
         ]
         for row in result.rows
     ]
-    return [Table(f"Resident memory with tensors of {result.options['workers']} workers", columns, rows)]
+    return [ReportTable(f"Resident memory with tensors of {result.options['workers']} workers", columns, rows)]
 
 
-def _links(result: Result) -> list[Table]:
+def _links(result: BenchmarkResult) -> list[ReportTable]:
     peers = [peer for peer in result.options["peers"] if peer in result.systems]
     columns = ["link", "queue", "workers", "by", "type", "bits sent", "median s", "bound s", "/ bound"]
     columns += [f"{peer} / this" for peer in peers]
@@ -322,10 +322,10 @@ def _links(result: Result) -> list[Table]:
             where = f"{rate_text(row['rate'])}, {queue_text(row['queue'])}, {row['workers']} workers"
             reasons[f"{where}: {row['why_not']}"].append(f"{row['system']} {row['element_type']}")
     remarks += [f"{why} ({', '.join(names)})" for why, names in reasons.items()]
-    return [Table(title, columns, rows, remarks)]
+    return [ReportTable(title, columns, rows, remarks)]
 
 
-def _steps(result: Result) -> list[Table]:
+def _steps(result: BenchmarkResult) -> list[ReportTable]:
     columns = ["link", "queue", "workers", "wrapper", "backend", "step s", "bound s", "gloo / this"]
     columns += ["link busy", "CPUs idle", "dropped"]
     rows = [
@@ -345,10 +345,10 @@ def _steps(result: Result) -> list[Table]:
         for row in result.rows
     ]
     title = f"Training steps of a model with {result.rows[0]['parameters']:,} parameters, over shaped links"
-    return [Table(title, columns, rows)]
+    return [ReportTable(title, columns, rows)]
 
 
-def _sparse(result: Result) -> list[Table]:
+def _sparse(result: BenchmarkResult) -> list[ReportTable]:
     peers = [name for name in result.options["peers"] if any(name in row["peers"] for row in result.rows)]
     columns = ["values", "workers", "by", "in common", "blocks with values", "at any rank", "dense ms", "sparse ms"]
     columns += ["dense / sparse", "sent", "received"]
@@ -373,7 +373,7 @@ def _sparse(result: Result) -> list[Table]:
     size, block = size_text(result.options["bytes"]), result.options["block"]
     title = f"Sparse all-reduce of {size} of float32 in blocks of {block} values"
     title += f", {result.options['repetitions']} repetitions in turns"
-    return [Table(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
 
 
 def percent(value: float) -> str:
@@ -408,7 +408,7 @@ def _link_place(row: Row) -> tuple[Any, ...]:
     return row["rate"], row["queue"], row["workers"]
 
 
-TABLES: Final[dict[str, Tables]] = {
+TABLES: Final[dict[str, ReportTables]] = {
     "allreduce": _collectives,
     "latency": _latency,
     "loss": _loss,
@@ -421,7 +421,7 @@ TABLES: Final[dict[str, Tables]] = {
 }
 
 
-def _machine(result: Result) -> list[str]:
+def _machine(result: BenchmarkResult) -> list[str]:
     machine = result.machine
     about = (
         f"{machine['processor']}, {machine['processors']} CPUs, {machine['memory_bytes'] / 2**30:.0f} GiB, Linux "

@@ -13,11 +13,11 @@ from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import ResultFileError
 from switchml.common.version import VERSION
 
-__all__ = ["Result", "load", "save"]
+__all__ = ["BenchmarkResult", "load", "save"]
 
 
 @dataclasses.dataclass
-class Result:
+class BenchmarkResult:
     """A benchmark's outcome.
 
     `options` are those it ran with, `systems` the versions of what was measured, `missing` the reasons why peers were
@@ -45,7 +45,7 @@ class Result:
         states: Iterable[machine_state.State] = (),
         systems: Mapping[str, str] | None = None,
         missing: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> BenchmarkResult:
         """Return a result, given dataclasses."""
         return cls(
             benchmark,
@@ -68,7 +68,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return found
 
 
-def save(result: Result, path: Path) -> None:
+def save(result: BenchmarkResult, path: Path) -> None:
     """Write it to a file. Raises ResultFileError."""
     try:
         path.write_text(json.dumps(result.as_dict(), indent=1) + "\n", encoding="utf-8")
@@ -76,16 +76,16 @@ def save(result: Result, path: Path) -> None:
         raise ResultFileError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def load(path: Path, known: Collection[str]) -> Result:
+def load(path: Path, known: Collection[str]) -> BenchmarkResult:
     """Read what `save` wrote: a result of a benchmark of these names. Raises ResultFileError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ResultFileError(f"{path} cannot be read: {error}") from error
-    names = {field.name: field for field in dataclasses.fields(Result)}
+    names = {field.name: field for field in dataclasses.fields(BenchmarkResult)}
     if not isinstance(content, dict) or content.get("benchmark") not in known or content.keys() != names.keys():
         raise ResultFileError(f"{path} was not written by `switchml-ctl bench` of this version")
     lists: Sequence[str] = ("rows", "samples", "states")
     if not all(isinstance(content[name], list) for name in lists):
         raise ResultFileError(f"{path}: {', '.join(lists)} must be lists")
-    return Result(**content)
+    return BenchmarkResult(**content)

@@ -11,18 +11,18 @@ from pathlib import Path
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import MissingPeer, RankFailed
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.sparse_rows import GLOO, PEER_METHODS, BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.systems import Peer, System, own_fabric, work_directory
 from switchml.benchmarks.turns import ELEMENT_BYTES, Reporter, Task, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.kinds import Embedded
 
-__all__ = ["Case", "Options", "cases", "run"]
+__all__ = ["SparseCase", "SparseOptions", "cases", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class SparseOptions:
     """Options: tensors of `bytes`, of whose blocks of `block` elements each rank has values in a share of `densities`.
 
     Fabrics have packets of `values`.
@@ -42,35 +42,35 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class SparseCase:
     """The share of blocks in which a rank has values, and what the ranks have in common (of OVERLAPS)."""
 
     density: float
     overlap: str
 
 
-def cases(workers: int, densities: Sequence[float], overlaps: Sequence[str]) -> list[Case]:
+def cases(workers: int, densities: Sequence[float], overlaps: Sequence[str]) -> list[SparseCase]:
     """Return the cases that differ.
 
     Ranks with too many blocks to have none in common are left out, and at density 1 everything but the first overlap.
     """
-    found: list[Case] = []
+    found: list[SparseCase] = []
     for overlap in overlaps:
         for density in densities:
             possible = overlap != "none" or workers * density <= 1
             measured = density == 1 and any(case.density == 1 for case in found)
             if possible and not measured:
-                found.append(Case(density, overlap))
+                found.append(SparseCase(density, overlap))
     return found
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> Result:
+def run(options: SparseOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     measurement = _Measurement(options, report, progress)
     for values in options.values:
         measurement.run(values)
     rows = summarize(measurement.samples, options.bytes, options.block)
-    return Result.of(
+    return BenchmarkResult.of(
         "sparse",
         options,
         rows,
@@ -84,7 +84,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
 class _Measurement:
     """The turns of all systems. A peer that fails takes no further turns; a failure of SwitchML ends the benchmark."""
 
-    def __init__(self, options: Options, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: SparseOptions, report: Reporter, progress: Progress) -> None:
         self._options = options
         self._report = report
         self._progress = progress
@@ -125,7 +125,7 @@ class _Measurement:
             self._leave_out(f"{error}")
             return None
 
-    def _cases(self, workers: int) -> list[Case]:
+    def _cases(self, workers: int) -> list[SparseCase]:
         return cases(workers, self._options.densities, self._options.overlaps)
 
     @contextlib.contextmanager
@@ -151,7 +151,7 @@ class _Measurement:
                 self._report(f"  {what}: {', '.join(said)}")
                 self._progress.did(workers)
 
-    def _pair(self, name: str, group: RankGroup, case: Case, values: int, repetition: int) -> list[str]:
+    def _pair(self, name: str, group: RankGroup, case: SparseCase, values: int, repetition: int) -> list[str]:
         """Let a system take its turns with both of its methods, one after the other; return a text for each."""
         methods = [PEER_METHODS[peer] for peer in self._options.peers] if name == GLOO else ["dense", "sparse"]
         said = []
@@ -163,7 +163,9 @@ class _Measurement:
                 said.append(f"{name} {method} {1e3 * statistics.median(self.samples[-1].turn.seconds):.3g} ms")
         return said
 
-    def _turn(self, name: str, group: RankGroup, method: str, case: Case, values: int, repetition: int) -> SparseTurn:
+    def _turn(
+        self, name: str, group: RankGroup, method: str, case: SparseCase, values: int, repetition: int
+    ) -> SparseTurn:
         elements = self._options.bytes // ELEMENT_BYTES["float32"]
         answers = group.command(
             f"sparse {method} {elements} {self._options.block} {case.density!r} {case.overlap}"

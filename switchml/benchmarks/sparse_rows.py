@@ -13,7 +13,7 @@ from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 from switchml.benchmarks.workers.blocks import owners, packets_with_values
 
-__all__ = ["GLOO", "PEER_METHODS", "BlockCounts", "Row", "SparseTurn", "summarize"]
+__all__ = ["GLOO", "PEER_METHODS", "BlockCounts", "SparseRow", "SparseTurn", "summarize"]
 
 GLOO: Final = "gloo"
 """The system whose ranks run all peers."""
@@ -50,7 +50,7 @@ class SparseTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SparseRow:
     """Statistics of a transport in one case. Times are in seconds: medians over all calls, measured by rank 0.
 
     `union` is the share of blocks in which any rank has values; `ratio` is dense / sparse. `sent` and `received` are
@@ -84,7 +84,7 @@ Key = tuple[int, int, str, float]  # values, workers, overlap, density
 Place = tuple[str, str]  # system, method
 
 
-def summarize(samples: Sequence[SparseTurn], size: int, block: int) -> list[Row]:
+def summarize(samples: Sequence[SparseTurn], size: int, block: int) -> list[SparseRow]:
     """Return a row for each transport and case, in the order in which they were measured."""
     found: dict[Key, dict[Place, list[SparseTurn]]] = {}
     for sample in samples:
@@ -99,7 +99,7 @@ def summarize(samples: Sequence[SparseTurn], size: int, block: int) -> list[Row]
     ]
 
 
-def _row(key: Key, system: str, turns: dict[Place, list[SparseTurn]], size: int, block: int) -> Row:
+def _row(key: Key, system: str, turns: dict[Place, list[SparseTurn]], size: int, block: int) -> SparseRow:
     values, workers, overlap, density = key
     words = values if values % _MOST_WORDS else min(values, _MOST_WORDS)
     elements = size // ELEMENT_BYTES["float32"]
@@ -111,7 +111,7 @@ def _row(key: Key, system: str, turns: dict[Place, list[SparseTurn]], size: int,
     blocks = sparse[-1].blocks
     peers = {name: turns[GLOO, way] for name, way in PEER_METHODS.items() if (GLOO, way) in turns}
     ratios = {name: median_ratio(_pairs(theirs, sparse)) for name, theirs in peers.items()}
-    return Row(
+    return SparseRow(
         system=system,
         workers=workers,
         values=values,

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 
-__all__ = ["Row", "summarize"]
+__all__ = ["AllreduceRow", "summarize"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class AllreduceRow:
     """A system's statistics for tensors of `bytes` on `workers` workers; times in seconds, measured by rank 0."""
 
     system: str
@@ -36,7 +36,7 @@ class Row:
 Key = tuple[int, int, int]  # workers, bytes, tensors
 
 
-def summarize(turns: Iterable[Turn], ours: Sequence[str], peers: Sequence[str]) -> list[Row]:
+def summarize(turns: Iterable[Turn], ours: Sequence[str], peers: Sequence[str]) -> list[AllreduceRow]:
     """Return rows in the order of worker counts and sizes, SwitchML's before the peers'; only the first have ratios."""
     found: dict[Key, dict[str, list[Turn]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
@@ -49,14 +49,14 @@ def summarize(turns: Iterable[Turn], ours: Sequence[str], peers: Sequence[str]) 
     ]
 
 
-def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[str]) -> Row:
+def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[str]) -> AllreduceRow:
     workers, size, tensors = key
     own = turns[name]
     seconds = [second for turn in own for second in turn.seconds]
     median = statistics.median(seconds)
     calls = len(seconds)
     ratios = {peer: median_ratio(_pairs(turns.get(peer, ()), own)) for peer in peers}
-    return Row(
+    return AllreduceRow(
         system=name,
         workers=workers,
         bytes=size,

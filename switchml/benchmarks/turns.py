@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import MissingPeer, RankFailed
-from switchml.benchmarks.options import VARIANTS, Variant, size_text
+from switchml.benchmarks.options import VARIANTS, TransportVariant, size_text
 from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.systems import Peer, System, own_fabric
 from switchml.common.progress import Progress
@@ -142,7 +142,7 @@ def systems(
                 report(f"{name} is left out: {peer}")
             else:
                 found.append(peer)
-        variants = {name: VARIANTS.get(name, Variant(name)) for name in transports}
+        variants = {name: VARIANTS.get(name, TransportVariant(name)) for name in transports}
         fabrics = {
             transport: stack.enter_context(own_fabric(transport, directory))
             for transport in dict.fromkeys(variant.transport for variant in variants.values())

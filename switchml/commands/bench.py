@@ -18,7 +18,7 @@ from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
-    from switchml.benchmarks.results import Result as BenchmarkResult
+    from switchml.benchmarks.results import BenchmarkResult
     from switchml.commands.session import Session
 
 __all__ = ["BenchCommand", "Figures", "bench_group", "bench_show"]
@@ -194,7 +194,7 @@ def bench_allreduce(sizes: list[int], element_type: str, collective: str, **chos
     if element_type == "int64" and collective != "all_reduce":
         raise click.BadParameter("int64 is measured with all_reduce only.")
     chosen |= {"sizes": sizes, "element_type": element_type, "collective": collective}
-    return parameters.measured(allreduce.run, allreduce.Options(**chosen))
+    return parameters.measured(allreduce.run, allreduce.AllreduceOptions(**chosen))
 
 
 @bench_group.command(
@@ -219,7 +219,7 @@ def bench_latency(size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time small all-reduces, one at a time and many queued together, and count wake-ups and context switches."""
     from switchml.benchmarks import latency
 
-    return parameters.measured(latency.run, latency.Options(bytes=size, **chosen))
+    return parameters.measured(latency.run, latency.LatencyOptions(bytes=size, **chosen))
 
 
 @bench_group.command(
@@ -244,7 +244,7 @@ def bench_loss(size: int, shares: list[float], **chosen: Any) -> Sequence[Benchm
     """Time all-reduces over udp while the switch drops single packets on purpose."""
     from switchml.benchmarks import loss
 
-    return parameters.measured(loss.run, loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen))
+    return parameters.measured(loss.run, loss.LossOptions(bytes=size, shares=sorted({0.0, *shares}), **chosen))
 
 
 @bench_group.command(
@@ -267,7 +267,7 @@ def bench_jobs(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Time the start of jobs, and measure what grows with their number."""
     from switchml.benchmarks import jobs
 
-    return parameters.measured(jobs.run, jobs.Options(**chosen))
+    return parameters.measured(jobs.run, jobs.JobsOptions(**chosen))
 
 
 @bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
@@ -285,7 +285,7 @@ def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
 
     if min(chosen["sizes"]) < kernels.SMALLEST:
         raise click.BadParameter(f"kernels are timed over at least {options.size_text(kernels.SMALLEST)}.")
-    return parameters.measured(kernels.run, kernels.Options(**chosen))
+    return parameters.measured(kernels.run, kernels.KernelsOptions(**chosen))
 
 
 @bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")
@@ -297,7 +297,7 @@ def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Measure the memory of agent and switch while tensors of different sizes are summed."""
     from switchml.benchmarks import memory
 
-    return parameters.measured(memory.run, memory.Options(**chosen))
+    return parameters.measured(memory.run, memory.MemoryOptions(**chosen))
 
 
 @bench_group.command(
@@ -326,7 +326,7 @@ def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[Bench
     """
     from switchml.benchmarks import links
 
-    return parameters.measured(links.run, links.Options(bytes=size, **chosen), session.settings().run_dir)
+    return parameters.measured(links.run, links.LinksOptions(bytes=size, **chosen), session.settings().run_dir)
 
 
 @bench_group.command(
@@ -350,7 +350,7 @@ def bench_ddp(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
     """
     from switchml.benchmarks import ddp
 
-    return parameters.measured(ddp.run, ddp.Options(**chosen), session.settings().run_dir)
+    return parameters.measured(ddp.run, ddp.DdpOptions(**chosen), session.settings().run_dir)
 
 
 @bench_group.command(

@@ -16,7 +16,7 @@ from switchml.commands.command import Parsed
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
 if TYPE_CHECKING:
-    from switchml.benchmarks.results import Result
+    from switchml.benchmarks.results import BenchmarkResult
 
 __all__ = ["SIZE", "block", "calls", "calls_after_one", "collective", "count", "group_size", "measured"]
 __all__ += ["measured_sparse", "named", "one", "option", "overlaps", "packet_values", "peers", "queues", "rates"]
@@ -159,7 +159,7 @@ def calls_after_one(high: int, default: int) -> Callable[[F], F]:
     return count("--iterations", "calls", high=high, default=default, help_text=text)
 
 
-def measured(run: Callable[..., Result], wanted: object, *run_dir: Path) -> list[Result]:
+def measured(run: Callable[..., BenchmarkResult], wanted: object, *run_dir: Path) -> list[BenchmarkResult]:
     """Run a benchmark with these options, and the run directory if it takes one; return its result in a list."""
     from switchml.commands.displays import ProgressBar
 
@@ -167,7 +167,7 @@ def measured(run: Callable[..., Result], wanted: object, *run_dir: Path) -> list
         return [run(wanted, *run_dir, bar.note, bar)]
 
 
-def measured_sparse(size: int, block: int, **chosen: Any) -> list[Result]:
+def measured_sparse(size: int, block: int, **chosen: Any) -> list[BenchmarkResult]:
     """Run the benchmark of sparse all-reduces. Raises BadParameter for a size with a part of a block."""
     from switchml.benchmarks import sparse
 
@@ -175,4 +175,4 @@ def measured_sparse(size: int, block: int, **chosen: Any) -> list[Result]:
         raise click.BadParameter(
             f"{options.size_text(size)} are not a whole number of blocks of {block} float32 values."
         )
-    return measured(sparse.run, sparse.Options(bytes=size, block=block, **chosen))
+    return measured(sparse.run, sparse.SparseOptions(bytes=size, block=block, **chosen))

@@ -24,7 +24,7 @@ def turn(policy: str, repetition: int, seconds: list[float]) -> Sample:
 
 
 @pytest.fixture
-def measured() -> results.Result:
+def measured() -> results.BenchmarkResult:
     samples = [
         *(turn("fifo", 0, [1.4, 1.4]), turn(PARTITIONED, 0, [1.2, 1.2])),
         *(turn(PARTITIONED, 1, [1.2, 1.2]), turn("fifo", 1, [1.6, 1.6])),
@@ -33,10 +33,10 @@ def measured() -> results.Result:
     layers = [Layer(0.1, 0.1, size * MEGABYTE) for size in (2, 2, 6)]
     rows = measurement.summarize(samples, Costs(layers, 10 * MEGABYTE, 1), RATE)
     chosen = measurement.Options([PARTITIONED], 10 * MEGABYTE, 0.3, RATE, 0.05, 4, 2, 2, "python3")
-    return results.Result.of("bytescheduler", chosen, rows, samples, (), {"torch": "PyTorch"})
+    return results.BenchmarkResult.of("bytescheduler", chosen, rows, samples, (), {"torch": "PyTorch"})
 
 
-def test_rows(measured: results.Result) -> None:
+def test_rows(measured: results.BenchmarkResult) -> None:
     fifo, partitioned = measured.rows
     assert (fifo["policy"], fifo["steps"], fifo["ratio"], fifo["simulated_ratio"]) == ("fifo", 4, 1, 1)
     assert fifo["median"] == pytest.approx(1.5)
@@ -48,7 +48,7 @@ def test_rows(measured: results.Result) -> None:
     assert partitioned["dropped"] == 0.01
 
 
-def test_table_and_plot(measured: results.Result, tmp_path: Path) -> None:
+def test_table_and_plot(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     [table] = report.tables(measured)
     assert table.rows[1] == [PARTITIONED, "4", "1.200", "0.804", "1.200", "0.857", "1.000", "83%", "50%", "1.00%"]
     results.save(measured, tmp_path / "schedule.json")

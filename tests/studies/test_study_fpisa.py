@@ -10,7 +10,7 @@ import pytest
 from studies.fpisa.rounding import WAYS, Options, Row, row_of, run, values_of
 from studies.fpisa.study import spreads
 from switchml.benchmarks import plots, report
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.common.progress import Progress
 
 PAGE = Path(__file__).parents[2] / "studies" / "fpisa" / "README.md"
@@ -56,12 +56,12 @@ def test_a_sum_of_two_floats_is_the_same_in_both_orders(rows: dict[tuple[str, in
 @pytest.mark.parametrize("way", ["digits", "fpisa-a"])
 def test_rows_of_the_page_are_those_that_are_computed(way: str) -> None:
     row = row_of(way, OF_PAGE, 20, values_of(OF_PAGE, 20, 8))
-    [table] = report.tables(Result.of("fpisa", OF_PAGE, [row]))
+    [table] = report.tables(BenchmarkResult.of("fpisa", OF_PAGE, [row]))
     assert report.markdown(table).splitlines()[4] in PAGE.read_text(encoding="utf-8").splitlines()
 
 
 def test_tables_and_plots_have_all_ways(tmp_path: Path, rows: dict[tuple[str, int, int], Row]) -> None:
-    result = Result.of("fpisa", SMALL, rows.values())
+    result = BenchmarkResult.of("fpisa", SMALL, rows.values())
     [table] = report.tables(result)
     assert len(table.rows) == 4 * len(WAYS)
     assert {len(row) for row in table.rows} == {len(table.columns)}
@@ -71,7 +71,7 @@ def test_tables_and_plots_have_all_ways(tmp_path: Path, rows: dict[tuple[str, in
 
 def test_small_shares_are_told_from_none() -> None:
     row = Row("fpisa-a", 0, 8, 0.0, 0.0, inexact=0.5, reordered=0.00004, overflowed=0.0)
-    [table] = report.tables(Result.of("fpisa", SMALL, [row]))
+    [table] = report.tables(BenchmarkResult.of("fpisa", SMALL, [row]))
     assert table.rows[0][-3:] == ["50 %", "0.004 %", "0 %"]
 
 

@@ -32,7 +32,7 @@ def training(method: str, curve: list[list[float]], factor: float = 1.0) -> Samp
 
 
 @pytest.fixture
-def measured() -> results.Result:
+def measured() -> results.BenchmarkResult:
     samples = [
         Sample("compute", "none", {"compress": [], "decompress": []}),
         Sample("compute", "topk", {"compress": [0.2, 0.1, 0.3], "decompress": [0.05]}),
@@ -46,7 +46,7 @@ def measured() -> results.Result:
     chosen = measurement.Options(
         ["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], [0.9], "python3"
     )
-    return results.Result.of("grace", chosen, measurement.summarize(samples), samples, (), {"gloo": "PyTorch"})
+    return results.BenchmarkResult.of("grace", chosen, measurement.summarize(samples), samples, (), {"gloo": "PyTorch"})
 
 
 def test_methods() -> None:
@@ -81,7 +81,7 @@ def test_other_text_is_not_a_momentum(text: str) -> None:
         arguments.momenta(text)
 
 
-def test_rows(measured: results.Result) -> None:
+def test_rows(measured: results.BenchmarkResult) -> None:
     rows = {row["method"]: row for row in measured.rows}
     assert list(rows) == ["none", "topk", "gloo"]
     assert (rows["topk"]["compress"], rows["topk"]["decompress"]) == (0.2, 0.05)
@@ -94,7 +94,7 @@ def test_rows(measured: results.Result) -> None:
     assert rows["gloo"]["steps"][0]["none"] == pytest.approx(4 / 6)
 
 
-def test_accuracy_at_equal_bytes_is_that_of_the_last_point_within_them(measured: results.Result) -> None:
+def test_accuracy_at_equal_bytes_is_that_of_the_last_point_within_them(measured: results.BenchmarkResult) -> None:
     accuracies = {row["method"]: row["accuracies"] for row in measured.rows}
     assert accuracies["gloo"] == []
     [none], [topk] = accuracies["none"], accuracies["topk"]
@@ -103,7 +103,7 @@ def test_accuracy_at_equal_bytes_is_that_of_the_last_point_within_them(measured:
     assert (topk["final"], topk["at_budget"], topk["steps"], topk["bits"]) == (0.85, 0.5, 4, 8)
 
 
-def test_tables(measured: results.Result) -> None:
+def test_tables(measured: results.BenchmarkResult) -> None:
     computing, steps, accuracy = report.tables(measured)
     assert computing.rows[1] == ["topk", "200", "50.0", "0.64"]
     assert [row[:5] for row in steps.rows] == [
@@ -114,7 +114,7 @@ def test_tables(measured: results.Result) -> None:
     assert accuracy.rows[1] == ["topk", "8.00", "3", "0.9", "85.0%", "-5.0", "50.0%", "4"]
 
 
-def test_results_survive_a_file_and_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+def test_results_survive_a_file_and_are_drawn(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     results.save(measured, tmp_path / "compression.json")
     assert results.load(tmp_path / "compression.json", report.TABLES) == measured
     pytest.importorskip("matplotlib")

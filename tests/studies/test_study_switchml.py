@@ -218,7 +218,7 @@ def test_durations_as_text() -> None:
 
 
 @pytest.fixture(scope="module")
-def simulated() -> results.Result:
+def simulated() -> results.BenchmarkResult:
     chosen = simulation.Options(
         trees=[(2,), (2, 2)],
         bytes=100 * 1024,
@@ -235,7 +235,7 @@ def simulated() -> results.Result:
     return simulation.run(chosen, lambda line: None, Progress())
 
 
-def test_rows(simulated: results.Result) -> None:
+def test_rows(simulated: results.BenchmarkResult) -> None:
     cases = [(row["tree"], row["loss"], row["late"]) for row in simulated.rows]
     assert cases == [(tree, *case) for tree in ("2", "2x2") for case in ((0, 0), (0.05, 0), (0, 0.001))]
     assert len(simulated.samples) == 2 * (1 + 3 + 1)
@@ -249,7 +249,7 @@ def test_rows(simulated: results.Result) -> None:
     assert late["sent_again"] > 0
 
 
-def test_table(simulated: results.Result) -> None:
+def test_table(simulated: results.BenchmarkResult) -> None:
     [table] = report.tables(simulated)
     cells = dict(zip(table.columns, table.rows[3], strict=True))
     assert (cells["tree"], cells["ranks"], cells["lost"], cells["at the root of each child"]) == (
@@ -261,7 +261,7 @@ def test_table(simulated: results.Result) -> None:
     assert table.remarks[0] == "Simulated, not measured: switch delay 1 us, host delay 2 us, host packet 0.05 us."
 
 
-def test_results_are_stored_and_drawn(simulated: results.Result, tmp_path: Path) -> None:
+def test_results_are_stored_and_drawn(simulated: results.BenchmarkResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "simulate.json"
     results.save(simulated, file)

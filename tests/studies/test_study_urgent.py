@@ -4,7 +4,7 @@ import pytest
 
 from studies.urgent import measurement
 from switchml.benchmarks import report
-from switchml.benchmarks.results import Result
+from switchml.benchmarks.results import BenchmarkResult
 from switchml.topologies.shaped_links import rate_text
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def test_an_urgent_call_is_compared_with_itself_alone() -> None:
     assert (memory_row.system, memory_row.bound) == ("shm", 0.0)
     assert memory_row.ratio == pytest.approx(2.0)
     chosen = measurement.Options([RATE], [0.4], [4], 64 * MIB, MIB, 2, 2)
-    result = Result.of("urgent", chosen, [links_row, memory_row])
+    result = BenchmarkResult.of("urgent", chosen, [links_row, memory_row])
     [table] = report.TABLES["urgent"](result)
     assert table.title == "Urgent all-reduce of 1 MiB, alone and behind 64 MiB of priority 0: medians"
     assert [row[0] for row in table.rows] == [rate_text(RATE), "shared memory"]

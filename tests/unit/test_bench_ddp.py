@@ -30,18 +30,18 @@ def turn(backend: str, wrapper: str, seconds: float, *, repetition: int = 0, idl
 
 
 @pytest.fixture
-def measured() -> results.Result:
+def measured() -> results.BenchmarkResult:
     turns = [
         *(turn("switchml", "ddp", 1.1), turn("gloo", "ddp", 1.65), turn("switchml", "fsdp", 2.5)),
         *(turn("gloo", "ddp", 2.2, repetition=1), turn("switchml", "ddp", 1.0, repetition=1)),
         turn("gloo", "fsdp", 2.6, idle=0.01),
         *(turn("switchml", "fsdp-overlap", 1.8), turn("gloo", "fsdp-overlap", 2.6)),
     ]
-    chosen = ddp.Options([RATE], [0.05], [4], 2, 2, "python3")
-    return results.Result.of("ddp", chosen, ddp.summarize(turns), turns, (), {"switchml": "SwitchML"})
+    chosen = ddp.DdpOptions([RATE], [0.05], [4], 2, 2, "python3")
+    return results.BenchmarkResult.of("ddp", chosen, ddp.summarize(turns), turns, (), {"switchml": "SwitchML"})
 
 
-def test_rows(measured: results.Result) -> None:
+def test_rows(measured: results.BenchmarkResult) -> None:
     rows = {(row["wrapper"], row["backend"]): row for row in measured.rows}
     assert list(rows) == [(wrapper, backend) for wrapper in ddp.WRAPPERS for backend in ddp.BACKENDS]
     # One pass in the network; a ring; for FSDP three halves of a ring. With overlap a quarter of a half is saved, and
@@ -53,7 +53,7 @@ def test_rows(measured: results.Result) -> None:
     assert rows["ddp", "switchml"]["dropped"] == 0.001
 
 
-def test_rows_that_the_cpus_limited_have_no_ratio(measured: results.Result) -> None:
+def test_rows_that_the_cpus_limited_have_no_ratio(measured: results.BenchmarkResult) -> None:
     [table] = report.tables(measured)
     cells = [dict(zip(table.columns, row, strict=True))["gloo / this"] for row in table.rows]
     assert cells == ["1.85", "", "", "not link-bound", "1.44", ""]
@@ -64,6 +64,6 @@ def test_a_missing_backend_leaves_the_other_without_a_ratio() -> None:
     assert row.ratio is None
 
 
-def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+def test_pictures_are_drawn(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert {file.name for file in plots.draw(measured, tmp_path)} == {"ddp-steps.png", "ddp-steps.svg"}

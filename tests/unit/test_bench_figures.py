@@ -44,16 +44,18 @@ def turn(
 
 
 @pytest.fixture
-def measured() -> results.Result:
+def measured() -> results.BenchmarkResult:
     """Return turns of two transports and one of two peers; in the second of two repetitions, the machine is slow."""
     turns = [
         *(turn("shm", 0, 0.010, 0.012, 0.011), turn("udp", 0, 0.020, 0.020), turn("gloo", 0, 0.033, 0.033)),
         *(turn("shm", 1, 0.020, 0.022, 0.024), turn("udp", 1, 0.050, 0.050), turn("gloo", 1, 0.055, 0.055)),
     ]
-    chosen = allreduce.Options([2], [MIB], ["shm", "udp"], ["gloo", "mpi-tcp"], 2, 0, "python3")
+    chosen = allreduce.AllreduceOptions([2], [MIB], ["shm", "udp"], ["gloo", "mpi-tcp"], 2, 0, "python3")
     rows = summarize(turns, chosen.transports, chosen.peers)
     missing = {"mpi-tcp": "mpirun not found on PATH: install it"}
-    return results.Result.of("allreduce", chosen, rows, turns, (), {"shm": "SwitchML", "gloo": "PyTorch"}, missing)
+    return results.BenchmarkResult.of(
+        "allreduce", chosen, rows, turns, (), {"shm": "SwitchML", "gloo": "PyTorch"}, missing
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:
     assert (found.cpu_seconds, found.wake_ups, found.preemptions, found.largest_error) == (1.0, 16, 7, 0.5)
 
 
-def test_rows(measured: results.Result) -> None:
+def test_rows(measured: results.BenchmarkResult) -> None:
     rows = {row["system"]: row for row in measured.rows}
     assert list(rows) == ["shm", "udp", "gloo"]
     assert rows["shm"]["ratios"] == {"gloo": pytest.approx((3 + 2.5) / 2)}
@@ -144,7 +146,7 @@ def test_the_rate_of_queued_tensors_counts_all_of_them() -> None:
     assert row.bytes_per_second == pytest.approx(4096 * 1000 / 0.5)
 
 
-def test_rows_of_int64_count_elements_of_eight_bytes(measured: results.Result) -> None:
+def test_rows_of_int64_count_elements_of_eight_bytes(measured: results.BenchmarkResult) -> None:
     [row] = summarize([turn("shm", 0, 0.032, size=64 * MIB, element_type="int64")], ["shm"], [])
     assert row.elements_per_second == pytest.approx(8 * MIB / 0.032)
     measured.machine["memory_bytes_per_second"] = 16e9
@@ -156,7 +158,7 @@ def test_rows_of_int64_count_elements_of_eight_bytes(measured: results.Result) -
     assert (cells["Melem/s per worker"], cells["of the memory's limit"]) == ("262", "52%")
 
 
-def test_the_table_has_ratios_and_says_what_is_missing(measured: results.Result) -> None:
+def test_the_table_has_ratios_and_says_what_is_missing(measured: results.BenchmarkResult) -> None:
     [table] = report.tables(measured)
     assert "gloo / this" in table.columns
     assert "mpi-tcp / this" not in table.columns
@@ -168,7 +170,7 @@ def test_the_table_has_ratios_and_says_what_is_missing(measured: results.Result)
     assert any(" CPUs" in remark for remark in table.remarks)
 
 
-def test_how_near_the_memorys_limit_a_transport_is(measured: results.Result) -> None:
+def test_how_near_the_memorys_limit_a_transport_is(measured: results.BenchmarkResult) -> None:
     measured.machine["memory_bytes_per_second"] = 16e9  # 1000 million elements with two workers: 16 bytes each
     rows = summarize([turn(name, 0, 0.032, size=64 * MIB) for name in ("shm", "udp")], ["shm", "udp"], [])
     measured.rows = [dataclasses.asdict(row) for row in rows]
@@ -177,7 +179,7 @@ def test_how_near_the_memorys_limit_a_transport_is(measured: results.Result) -> 
     assert [row[column] for row in table.rows[:2]] == ["52%", ""]
 
 
-def test_markdown_fills_its_place_in_a_document(measured: results.Result) -> None:
+def test_markdown_fills_its_place_in_a_document(measured: results.BenchmarkResult) -> None:
     document = "before\n<!-- bench: allreduce -->\nold\n<!-- end -->\nafter\n<!-- end -->\n"
     filled = report.fill(document, [(measured, ["pictures/a.svg"])])
     assert "old" not in filled
@@ -190,7 +192,7 @@ def test_markdown_fills_its_place_in_a_document(measured: results.Result) -> Non
         report.fill("nothing", [(measured, [])])
 
 
-def test_results_survive_a_file(measured: results.Result, tmp_path: Path) -> None:
+def test_results_survive_a_file(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     results.save(measured, path)
     assert results.load(path, report.TABLES) == measured
@@ -210,7 +212,7 @@ def test_losses_are_compared_within_a_repetition() -> None:
     assert [(row.share, row.ratio, row.lost) for row in found] == [(0, 1, 0), (0.01, 1.75, 10)]
 
 
-def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+def test_pictures_are_drawn(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     files = plots.draw(measured, tmp_path / "pictures")
     names = {"allreduce-size", "allreduce-workers", "allreduce-ratios"}
@@ -221,10 +223,10 @@ def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
 def test_kernels_are_drawn_by_type_with_the_best_instructions() -> None:
     pytest.importorskip("matplotlib")
     names = ("quantize float32", "quantize_lanes 8 bfloat16", "pack_limb int64", "add")
-    rows = [kernels.Row("memcpy", "C library", {"65536": 40.0})]
+    rows = [kernels.KernelRow("memcpy", "C library", {"65536": 40.0})]
     sets = ("portable", "avx2")
-    rows += [kernels.Row(name, instructions, {"65536": 20.0}) for instructions in sets for name in names]
-    result = results.Result.of("kernels", kernels.Options([65536], 0.1), rows)
+    rows += [kernels.KernelRow(name, instructions, {"65536": 20.0}) for instructions in sets for name in names]
+    result = results.BenchmarkResult.of("kernels", kernels.KernelsOptions([65536], 0.1), rows)
     [(_, figure)] = plots.FIGURES["kernels"](result)
     drawn = {panel.get_title(): [line.get_label() for line in panel.lines] for panel in figure.axes}
     assert drawn == {
@@ -242,4 +244,4 @@ def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(mon
 
 def test_every_benchmark_has_tables_and_pictures() -> None:
     assert set(report.TABLES) == set(plots.FIGURES)
-    assert {field.name for field in dataclasses.fields(results.Result)} >= {"rows", "samples", "states"}
+    assert {field.name for field in dataclasses.fields(results.BenchmarkResult)} >= {"rows", "samples", "states"}

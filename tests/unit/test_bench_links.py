@@ -9,9 +9,9 @@ import pytest
 
 from switchml.benchmarks import links, options, plots, report, results
 from switchml.benchmarks.link_rows import (
-    Kind,
+    ElementKind,
+    LinkRow,
     LinkTurn,
-    Row,
     in_network_bound,
     ring_bound,
     summarize,
@@ -23,11 +23,11 @@ from switchml.topologies.shaped_links import Shape, queue_text, rate_text
 
 MIB = 1 << 20
 RATE = 8 * MIB  # a MiB takes a second
-FLOAT, BRAIN = Kind("float32"), Kind("bfloat16")
+FLOAT, BRAIN = ElementKind("float32"), ElementKind("bfloat16")
 
 
 def link_turn(
-    system: str, kind: Kind, seconds: float, *, repetition: int = 0, idle: float = 0.5, busy: float = 0.99
+    system: str, kind: ElementKind, seconds: float, *, repetition: int = 0, idle: float = 0.5, busy: float = 0.99
 ) -> LinkTurn:
     """Return a turn of two workers, with tensors of as many elements as a MiB holds of float32."""
     turn = Turn(
@@ -48,7 +48,7 @@ def link_turn(
     return LinkTurn(RATE, 0.05, kind, 2, carried, packets=999, drops=1, idle=idle, turn=turn)
 
 
-def rows_of(*turns: LinkTurn) -> dict[tuple[str, str], Row]:
+def rows_of(*turns: LinkTurn) -> dict[tuple[str, str], LinkRow]:
     return {(row.system, row.element_type): row for row in summarize(turns, ["gloo", "mpi-tcp"])}
 
 
@@ -123,7 +123,7 @@ def test_rows_have_the_bound_of_their_algorithm() -> None:
 
 
 def test_narrow_lanes_have_a_bound_of_their_own() -> None:
-    [dense, narrow] = summarize([link_turn("udp", Kind("float32", 16), 0.6), link_turn("udp", FLOAT, 1.02)], [])
+    [dense, narrow] = summarize([link_turn("udp", ElementKind("float32", 16), 0.6), link_turn("udp", FLOAT, 1.02)], [])
     assert (dense.wire_bits, dense.bound) == (32, 1)
     assert (narrow.wire_bits, narrow.bound) == (16, 0.5)
 
@@ -148,17 +148,17 @@ def test_rows_that_links_did_not_limit_have_no_ratios() -> None:
 
 
 @pytest.fixture
-def measured() -> results.Result:
+def measured() -> results.BenchmarkResult:
     turns = [
         *(link_turn("udp", FLOAT, 1.0), link_turn("udp", BRAIN, 1.0), link_turn("gloo", FLOAT, 1.5)),
         *(link_turn("gloo", BRAIN, 0.5), link_turn("mpi-tcp", FLOAT, 3.0, idle=0, busy=0.4)),
     ]
-    chosen = links.Options([RATE], [0.05], [2], MIB, ["gloo", "mpi-tcp"], 1, 1, "python3")
+    chosen = links.LinksOptions([RATE], [0.05], [2], MIB, ["gloo", "mpi-tcp"], 1, 1, "python3")
     systems = {"udp": "SwitchML", "gloo": "PyTorch", "mpi-tcp": "Open MPI"}
-    return results.Result.of("links", chosen, summarize(turns, chosen.peers), turns, (), systems)
+    return results.BenchmarkResult.of("links", chosen, summarize(turns, chosen.peers), turns, (), systems)
 
 
-def test_the_table_says_which_rows_are_not_link_bound(measured: results.Result) -> None:
+def test_the_table_says_which_rows_are_not_link_bound(measured: results.BenchmarkResult) -> None:
     [table] = report.tables(measured)
     rows = [dict(zip(table.columns, cells, strict=True)) for cells in table.rows]
     assert [row["gloo / this"] for row in rows] == ["1.50", "0.50", "", "", ""]
@@ -167,13 +167,13 @@ def test_the_table_says_which_rows_are_not_link_bound(measured: results.Result) 
     assert any("CPUs idle 0%, link busy 40% (mpi-tcp float32)" in remark for remark in table.remarks)
 
 
-def test_results_survive_a_file(measured: results.Result, tmp_path: Path) -> None:
+def test_results_survive_a_file(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     results.save(measured, tmp_path / "links.json")
     assert results.load(tmp_path / "links.json", report.TABLES) == measured
     assert json.loads((tmp_path / "links.json").read_text())["rows"][0]["rate"] == RATE
 
 
-def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+def test_pictures_are_drawn(measured: results.BenchmarkResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert {file.name for file in plots.draw(measured, tmp_path)} == {"links-time.png", "links-time.svg"}
 

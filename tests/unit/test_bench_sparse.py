@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from switchml.benchmarks import plots, report, sparse, sparse_rows
 from switchml.benchmarks.options import OVERLAPS, densities, packet_values
-from switchml.benchmarks.results import Result, save
+from switchml.benchmarks.results import BenchmarkResult, save
 from switchml.benchmarks.sparse_rows import BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.turns import Turn
 from switchml.benchmarks.workers.blocks import METHODS, BlockPattern, owners, packets_with_values
@@ -88,9 +88,9 @@ def test_cases_leave_out_what_is_impossible_or_told() -> None:
     found = [(case.overlap, case.density) for case in sparse.cases(8, [0.1, 0.5, 1], OVERLAPS)]
     assert found == [("random", 0.1), ("random", 0.5), ("random", 1), ("all", 0.1), ("all", 0.5), ("none", 0.1)]
     assert sparse.cases(2, [0.5, 1], ["none", "all"]) == [
-        sparse.Case(0.5, "none"),
-        sparse.Case(0.5, "all"),
-        sparse.Case(1, "all"),
+        sparse.SparseCase(0.5, "none"),
+        sparse.SparseCase(0.5, "all"),
+        sparse.SparseCase(1, "all"),
     ]
 
 
@@ -112,7 +112,7 @@ def turn(
 
 
 @pytest.fixture
-def measured() -> Result:
+def measured() -> BenchmarkResult:
     """Return the turns of a transport and a peer, of which the second repetition is slow."""
     owned = owners(2, 256, 0.1, "random")
     received = packets_with_values(np.any(owned, axis=0), BLOCK, 64)
@@ -124,7 +124,7 @@ def measured() -> Result:
         *(turn("shm", "sparse", 1, 0.010, 0.010, blocks=blocks), turn("shm", "dense", 1, 0.050, 0.050)),
         turn("gloo", "dense", 1, 0.060),
     ]
-    chosen = sparse.Options(
+    chosen = sparse.SparseOptions(
         workers=[2],
         bytes=256 * KIB,
         values=[64],
@@ -137,10 +137,10 @@ def measured() -> Result:
         calls=0,
         torch_python="python3",
     )
-    return Result.of("sparse", chosen, summarize(turns, 256 * KIB, BLOCK), turns, (), {"shm": "SwitchML"})
+    return BenchmarkResult.of("sparse", chosen, summarize(turns, 256 * KIB, BLOCK), turns, (), {"shm": "SwitchML"})
 
 
-def test_rows(measured: Result) -> None:
+def test_rows(measured: BenchmarkResult) -> None:
     [row] = measured.rows
     assert (row["system"], row["values"], row["density"], row["overlap"]) == ("shm", 64, 0.1, "random")
     assert row["ratio"] == pytest.approx((0.011 / 0.0015 + 5) / 2)  # the median of the repetitions' ratios
@@ -170,7 +170,7 @@ def test_blocks_of_large_packets_have_256_values(values: int, words: int) -> Non
     assert row.expected_received == 2 * packets_with_values(np.any(owned, axis=0), BLOCK, words)
 
 
-def test_the_table_says_which_blocks_were_expected_if_there_were_others(measured: Result) -> None:
+def test_the_table_says_which_blocks_were_expected_if_there_were_others(measured: BenchmarkResult) -> None:
     [table] = report.tables(measured)
     assert table.title == "Sparse all-reduce of 256 KiB of float32 in blocks of 256 values, 2 repetitions in turns"
     cells = dict(zip(table.columns, table.rows[0], strict=True))
@@ -186,7 +186,7 @@ def test_the_table_says_which_blocks_were_expected_if_there_were_others(measured
     assert (cells["sent"], cells["received"]) == ("dense", "dense")
 
 
-def test_a_peer_that_is_missing_has_no_columns(measured: Result) -> None:
+def test_a_peer_that_is_missing_has_no_columns(measured: BenchmarkResult) -> None:
     measured.rows[0]["peers"].clear()
     measured.missing["gloo"] = "install torch"
     [table] = report.tables(measured)
@@ -194,7 +194,7 @@ def test_a_peer_that_is_missing_has_no_columns(measured: Result) -> None:
     assert "gloo is missing: install torch" in table.remarks
 
 
-def test_the_page_on_performance_has_a_place_for_the_table(measured: Result, tmp_path: Path) -> None:
+def test_the_page_on_performance_has_a_place_for_the_table(measured: BenchmarkResult, tmp_path: Path) -> None:
     page, stored = tmp_path / "performance.md", tmp_path / "sparse.json"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     save(measured, stored)
@@ -207,7 +207,7 @@ def test_the_page_on_performance_has_a_place_for_the_table(measured: Result, tmp
     assert "| 64 | 2 | shm | random | 10 % |" in filled
 
 
-def test_lines_of_the_picture(measured: Result) -> None:
+def test_lines_of_the_picture(measured: BenchmarkResult) -> None:
     pytest.importorskip("matplotlib")
     [(name, figure)] = plots.FIGURES["sparse"](measured)
     [panel] = figure.axes
