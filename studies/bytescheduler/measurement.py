@@ -26,7 +26,7 @@ from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, require_shaping
 
-__all__ = ["Costs", "Options", "Row", "Sample", "run", "summarize"]
+__all__ = ["Costs", "ByteSchedulerOptions", "ByteSchedulerRow", "ByteSchedulerSample", "run", "summarize"]
 
 _RANK: Final = "studies.bytescheduler.rank"
 _WARM_UP: Final = 2  # steps of a turn that are not timed: the first one records the order
@@ -35,7 +35,7 @@ _CALLS: Final = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ByteSchedulerOptions:
     """Options: a model of `bytes`, whose forward pass takes `forward` seconds."""
 
     policies: list[str]
@@ -59,7 +59,7 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class ByteSchedulerSample:
     """A turn: `seconds` of each step of the slowest rank, and `found` with the use of links and CPUs."""
 
     policy: str
@@ -69,7 +69,7 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ByteSchedulerRow:
     """A policy: median seconds of a step, measured and simulated, and their ratios to fifo.
 
     `busy` is the share of the time in which the busiest link carried data, `idle` that of the CPUs, `dropped` the
@@ -87,7 +87,7 @@ class Row:
     dropped: float
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: ByteSchedulerOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -117,7 +117,12 @@ class _Measurement:
     """The turns of all policies on one group of ranks."""
 
     def __init__(
-        self, options: Options, systems: LinkedSystems, group: RankGroup, report: Reporter, progress: Progress
+        self,
+        options: ByteSchedulerOptions,
+        systems: LinkedSystems,
+        group: RankGroup,
+        report: Reporter,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._systems = systems
@@ -125,7 +130,7 @@ class _Measurement:
         self._report = report
         self._progress = progress
         self._digest = ""
-        self.samples: list[Sample] = []
+        self.samples: list[ByteSchedulerSample] = []
         self.states: list[machine_state.State] = []
 
     def costs(self) -> Costs:
@@ -155,7 +160,7 @@ class _Measurement:
             seconds = [max(step) for step in zip(*(answer["seconds"] for answer in answers), strict=True)]
             steps_on_link = self._options.steps + 1  # and the one before the timed ones
             found = {"link": dataclasses.asdict(use), "steps_on_link": steps_on_link}
-            self.samples.append(Sample(word, repetition, seconds, found))
+            self.samples.append(ByteSchedulerSample(word, repetition, seconds, found))
             said.append(f"{word.partition(':')[0]} {statistics.median(seconds):.3f} s")
             self._progress.did(1)
         self._report(f"  repetition {repetition + 1}: {', '.join(said)}")
@@ -169,7 +174,7 @@ class _Measurement:
         return answers
 
 
-def summarize(samples: Sequence[Sample], costs: Costs, rate: int) -> list[Row]:
+def summarize(samples: Sequence[ByteSchedulerSample], costs: Costs, rate: int) -> list[ByteSchedulerRow]:
     """Return a row for each policy, in the order in which they were first measured."""
     simulated = {
         word: step_time(costs.layers, policy(word), costs.bytes_per_second, streams=True, grain=costs.grain)
@@ -178,7 +183,9 @@ def summarize(samples: Sequence[Sample], costs: Costs, rate: int) -> list[Row]:
     return [_row(word, samples, simulated, rate) for word in simulated]
 
 
-def _row(word: str, samples: Sequence[Sample], simulated: Mapping[str, float], rate: int) -> Row:
+def _row(
+    word: str, samples: Sequence[ByteSchedulerSample], simulated: Mapping[str, float], rate: int
+) -> ByteSchedulerRow:
     own = {sample.repetition: sample for sample in samples if sample.policy == word}
     base = [sample for sample in samples if sample.policy == _BASE]
     seconds = [second for sample in own.values() for second in sample.seconds]
@@ -187,7 +194,7 @@ def _row(word: str, samples: Sequence[Sample], simulated: Mapping[str, float], r
     on_link = sum(use["bytes"] for use in uses) / sum(sample.found["steps_on_link"] for sample in own.values())
     ratio = median_ratio((own[sample.repetition].seconds, sample.seconds) for sample in base)
     assert ratio is not None  # fifo takes its turn in each repetition
-    return Row(
+    return ByteSchedulerRow(
         policy=word,
         steps=len(seconds),
         median=median,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from studies.bytescheduler.measurement import Options, run
+from studies.bytescheduler.measurement import ByteSchedulerOptions, run
 from studies.bytescheduler.policies import policies as policy_words
 from studies.command import DURATION, StudyCommand, one_queue, one_rate, study
 from switchml.benchmarks.plots import side_by_side
@@ -98,7 +98,7 @@ def schedules(name: str, policies: str, text: str) -> StudyCommand:
     @parameters.torch_python
     @click.pass_obj
     def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
-        [found] = parameters.measured(run, Options(bytes=size, **chosen), session.settings().run_dir)
+        [found] = parameters.measured(run, ByteSchedulerOptions(bytes=size, **chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 
     return command

@@ -16,7 +16,7 @@ from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.floats import HEADROOM, sum_digits, sum_fpisa, sum_fpisa_a
 
-__all__ = ["WAYS", "Options", "Row", "row_of", "run", "values_of"]
+__all__ = ["WAYS", "FpisaOptions", "FpisaRow", "row_of", "run", "values_of"]
 
 _Floats = npt.NDArray[np.float32]
 
@@ -24,7 +24,7 @@ _BLOCK: Final = 256  # values with a common exponent
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class FpisaOptions:
     """Options: sums of `lanes` numbers by each number of workers; `orders` in which their numbers arrive.
 
     A number is a Gaussian times 2^u, where u is an integer with equal chances from -spread / 2 to spread / 2.
@@ -38,7 +38,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class FpisaRow:
     """One way to add.
 
     The errors are those of finite sums, relative to the sum of the magnitudes in the lane. The other numbers are
@@ -100,7 +100,7 @@ WAYS: Final[Mapping[str, Callable[[_Floats], _Floats]]] = {
 """The ways to add values of shape (ranks, lanes) in the order of the ranks."""
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: FpisaOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Compute all rows."""
     progress.expect(len(options.spreads) * len(options.workers) * len(WAYS))
     rows = []
@@ -114,7 +114,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResu
     return BenchmarkResult.of("fpisa", options, rows)
 
 
-def values_of(options: Options, spread: int, workers: int) -> _Floats:
+def values_of(options: FpisaOptions, spread: int, workers: int) -> _Floats:
     """Return the numbers of all workers, of shape (workers, lanes)."""
     generator = np.random.default_rng((options.seed, spread, workers))
     shape = (workers, options.lanes)
@@ -123,7 +123,7 @@ def values_of(options: Options, spread: int, workers: int) -> _Floats:
     return values
 
 
-def row_of(way: str, options: Options, spread: int, values: _Floats) -> Row:
+def row_of(way: str, options: FpisaOptions, spread: int, values: _Floats) -> FpisaRow:
     """Return the row of a way for the numbers of `values_of`."""
     add = WAYS[way]
     sums = add(values)
@@ -131,7 +131,7 @@ def row_of(way: str, options: Options, spread: int, values: _Floats) -> Row:
     exact = np.array([math.fsum(lane) for lane in wide.T])
     finite = np.isfinite(sums)
     errors = np.abs(sums[finite] - exact[finite]) / np.abs(wide).sum(axis=0)[finite]
-    return Row(
+    return FpisaRow(
         way,
         spread,
         len(values),
@@ -144,7 +144,7 @@ def row_of(way: str, options: Options, spread: int, values: _Floats) -> Row:
 
 
 def _reordered(
-    add: Callable[[_Floats], _Floats], options: Options, values: _Floats, sums: _Floats
+    add: Callable[[_Floats], _Floats], options: FpisaOptions, values: _Floats, sums: _Floats
 ) -> npt.NDArray[np.bool_]:
     """Return which lanes have a sum with other bits in one of the other orders."""
     generator = np.random.default_rng(options.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from studies.command import study
-from studies.fpisa.rounding import Options, run
+from studies.fpisa.rounding import FpisaOptions, run
 from switchml.benchmarks.options import each
 from switchml.benchmarks.plots import distinct, side_by_side, where
 from switchml.benchmarks.report import ReportTable, percent
@@ -97,4 +97,4 @@ def spreads(text: str) -> list[int]:
 @parameters.count("--seed", low=0, high=(1 << 32) - 1, default=1, help_text="Seed of the numbers.")
 def command(**chosen: Any) -> list[BenchmarkResult]:
     """Compute how exact sums of floats are in each way to add, in FPISA's as well. Nothing is measured."""
-    return parameters.measured(run, Options(**chosen))
+    return parameters.measured(run, FpisaOptions(**chosen))

@@ -26,7 +26,7 @@ from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, rate_text, require_shaping
 
-__all__ = ["TRAININGS", "Options", "Row", "Sample", "run", "summarize"]
+__all__ = ["TRAININGS", "GraceOptions", "GraceRow", "GraceSample", "run", "summarize"]
 
 TRAININGS: Final = ("digits", "text")
 _RANK: Final = "studies.grace.rank"
@@ -40,7 +40,7 @@ _STEP_SECONDS: Final = 1.0  # that a step of a training may take
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class GraceOptions:
     """Options: gradients of `elements`, `steps` of a turn, and `training_steps` of each training of `tasks`.
 
     Each method trains with the learning rate of the task times each of `learning_rates`, and each of the `momenta`.
@@ -62,7 +62,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class GraceSample:
     """A measurement of a method: `kind` is compute, step or train, and `found` what this kind has."""
 
     kind: str
@@ -106,7 +106,7 @@ class Accuracy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class GraceRow:
     """A method: median seconds of its computing, bits that a rank sends for an element, steps and accuracies."""
 
     method: str
@@ -117,7 +117,7 @@ class Row:
     accuracies: list[Accuracy]
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: GraceOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -151,14 +151,14 @@ class _Measurement:
     """The samples of all methods on one group of ranks."""
 
     def __init__(
-        self, options: Options, systems: LinkedSystems, group: RankGroup, report: Reporter, progress: Progress
+        self, options: GraceOptions, systems: LinkedSystems, group: RankGroup, report: Reporter, progress: Progress
     ) -> None:
         self._options = options
         self._systems = systems
         self._group = group
         self._report = report
         self._progress = progress
-        self.samples: list[Sample] = []
+        self.samples: list[GraceSample] = []
         self.states: list[machine_state.State] = []
 
     def compute(self, methods: Sequence[str]) -> None:
@@ -166,7 +166,7 @@ class _Measurement:
         self._report(f"computing with {self._options.elements:,} elements")
         for method in methods:
             [found, *_] = self._group.command(f"compute {method} {self._options.elements} {self._options.calls}")
-            self.samples.append(Sample("compute", method, found))
+            self.samples.append(GraceSample("compute", method, found))
         for method in methods:
             self._step(method, 0, _FIRST_STEPS)
 
@@ -190,7 +190,7 @@ class _Measurement:
                     "parameters": answers[0]["parameters"],
                     "link": dataclasses.asdict(use),
                 }
-                self.samples.append(Sample("step", method, found))
+                self.samples.append(GraceSample("step", method, found))
                 said.append(f"{method} {statistics.median(seconds):.3g} s")
             self._report(f"  {rate_text(shape.rate)}, repetition {repetition + 1}: {', '.join(said)}")
             self._progress.did(1)
@@ -204,7 +204,7 @@ class _Measurement:
             answers = self._group.command(training, TURN_SECONDS + options.training_steps * _STEP_SECONDS)
             _require_same(method, answers)
             found = answers[0] | {"task": task, "learning_rate": factor, "momentum": momentum}
-            self.samples.append(Sample("train", method, found))
+            self.samples.append(GraceSample("train", method, found))
             optimizer = f"learning rate x {factor:g}, momentum {momentum:g}"
             self._report(f"  {task}, {method}, {optimizer}: accuracy {found['curve'][-1][2]:.3f}")
             self._progress.did(1)
@@ -223,12 +223,12 @@ def _require_same(method: str, answers: Sequence[Mapping[str, Any]]) -> None:
 # ---- statistics -----------------------------------------------------------------------------------------------------
 
 
-def summarize(samples: Sequence[Sample]) -> list[Row]:
+def summarize(samples: Sequence[GraceSample]) -> list[GraceRow]:
     """Return a row for each method, in the order in which they were measured."""
     return [_row(method, samples) for method in dict.fromkeys(sample.method for sample in samples)]
 
 
-def _row(method: str, samples: Sequence[Sample]) -> Row:
+def _row(method: str, samples: Sequence[GraceSample]) -> GraceRow:
     own = {
         kind: [sample.found for sample in samples if sample.method == method and sample.kind == kind]
         for kind in ("compute", "step", "train")
@@ -237,7 +237,7 @@ def _row(method: str, samples: Sequence[Sample]) -> Row:
     values = sum(len(found["seconds"]) * found["parameters"] for found in counted)
     others = [sample for sample in samples if sample.kind == "step" and sample.method in (_BASE, _PEER)]
     base = [sample.found for sample in samples if sample.kind == "train" and sample.method == _BASE]
-    return Row(
+    return GraceRow(
         method=method,
         compress=_median([second for found in own["compute"] for second in found["compress"]]),
         decompress=_median([second for found in own["compute"] for second in found["decompress"]]),
@@ -251,7 +251,7 @@ def _median(seconds: Sequence[float]) -> float | None:
     return statistics.median(seconds) if seconds else None
 
 
-def _steps(rate: int, found: Sequence[Mapping[str, Any]], others: Sequence[Sample]) -> StepRow:
+def _steps(rate: int, found: Sequence[Mapping[str, Any]], others: Sequence[GraceSample]) -> StepRow:
     here = [turn for turn in found if turn["rate"] == rate]
     seconds = [second for turn in here for second in turn["seconds"]]
     link_bytes = sum(turn["link"]["bytes"] for turn in here) / sum(turn["steps_on_link"] for turn in here)

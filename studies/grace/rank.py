@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from studies.grace.arguments import method_arguments
-from studies.grace.tasks import Characters, Digits, Linear, Task
+from studies.grace.tasks import Characters, Digits, Linear, TrainingTask
 from switchml import Blocks
 from switchml.benchmarks.workers.torch_rank import serve
 from switchml.torch import Options, compression, hooks, statistics
@@ -38,10 +38,10 @@ _TASKS: Final = {"digits": Digits, "text": Characters}
 _POINTS: Final = 20  # of a curve of accuracy
 
 
-class Training:
+class GraceTraining:
     """A task under DistributedDataParallel, whose gradients take the way that was chosen last."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: TrainingTask) -> None:
         self._task = task
         self._model = DistributedDataParallel(task.model, bucket_cap_mb=_BUCKET_MEGABYTES, gradient_as_bucket_view=True)
         self._ways: dict[str, tuple[Any, Any]] = {}
@@ -179,11 +179,11 @@ def _answer(request: compression.Request, size: int) -> Tensor:
 
 def main() -> int:
     """Serve until the end; return the exit status."""
-    linear: dict[str, Training] = {}
+    linear: dict[str, GraceTraining] = {}
 
     def step(method: str, elements: str, steps: str, warm_up: str) -> dict[str, Any]:
         if elements not in linear:
-            linear[elements] = Training(Linear(int(elements), seed=1))
+            linear[elements] = GraceTraining(Linear(int(elements), seed=1))
         training = linear[elements]
         training.choose(method)
         for _ in range(int(warm_up)):
@@ -194,7 +194,7 @@ def main() -> int:
         return {"seconds": seconds, "bytes": sent} | training.about()
 
     def train(task: str, method: str, steps: str, seed: str, factor: str, momentum: str) -> dict[str, Any]:
-        training = Training(_TASKS[task](int(seed)))
+        training = GraceTraining(_TASKS[task](int(seed)))
         training.choose(method, float(factor), float(momentum))
         return {"curve": training.curve(int(steps))} | training.about()
 

@@ -10,7 +10,7 @@ import click
 
 from studies.command import StudyCommand, one_queue, study
 from studies.grace import arguments
-from studies.grace.measurement import TRAININGS, Options, run
+from studies.grace.measurement import TRAININGS, GraceOptions, run
 from switchml.benchmarks.plots import line_style, side_by_side, where
 from switchml.benchmarks.report import ReportTable, Row, megabytes, milliseconds
 from switchml.benchmarks.results import BenchmarkResult
@@ -191,7 +191,7 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
     @parameters.torch_python
     @click.pass_obj
     def command(session: Session, /, **chosen: Any) -> list[BenchmarkResult]:
-        [found] = parameters.measured(run, Options(**chosen), session.settings().run_dir)
+        [found] = parameters.measured(run, GraceOptions(**chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 
     return command

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Characters", "Digits", "Linear", "Task"]
+__all__ = ["Characters", "Digits", "Linear", "TrainingTask"]
 
 _LAYERS: Final = 6
 _TEXT_BYTES: Final = 1_000_000
@@ -19,7 +19,7 @@ _TEST_SHARE: Final = 10  # every tenth part of the text is for the test
 _PART_BYTES: Final = 10_000
 
 
-class Task(ABC):
+class TrainingTask(ABC):
     """A model, its data and its optimizer. Every rank has other batches, and all ranks the same model."""
 
     model: nn.Module
@@ -43,7 +43,7 @@ class Task(ABC):
         return 0.0
 
 
-class Linear(Task):
+class Linear(TrainingTask):
     """Six square layers with about this number of parameters, and inputs of noise."""
 
     def __init__(self, parameters: int, seed: int) -> None:
@@ -63,7 +63,7 @@ class Linear(Task):
         return torch.optim.SGD(self.model.parameters(), lr=1e-6)
 
 
-class Digits(Task):
+class Digits(TrainingTask):
     """scikit-learn's 1,797 pictures of digits; two convolutions and two linear layers, 71 thousand parameters."""
 
     def __init__(self, seed: int) -> None:
@@ -114,7 +114,7 @@ class _Transformer(nn.Module):  # type: ignore[misc]
         return self.head(self.encoder(self.embed(text) + self.positions, mask=self.mask, is_causal=True))
 
 
-class Characters(Task):
+class Characters(TrainingTask):
     """The sources of Python's standard library; a small transformer predicts each next character."""
 
     sign_factor = 1.0  # AdamW divides by the size of the gradients

@@ -32,13 +32,13 @@ from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, require_shaping
 
-__all__ = ["LeafTurn", "Options", "Row", "name_of", "run", "summarize"]
+__all__ = ["LeafTurn", "LeavesOptions", "LeavesRow", "name_of", "run", "summarize"]
 
 _PEER: Final = "gloo"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class LeavesOptions:
     """Options: `calls` all-reduces of `bytes` and `small_calls` of `small_bytes` in each turn."""
 
     rate: int
@@ -62,7 +62,7 @@ class LeafTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class LeavesRow:
     """The times of one system and size, in seconds; `ratio` is its time / that with a switch on each host."""
 
     system: str
@@ -74,7 +74,7 @@ class Row:
     ratio: float | None
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: LeavesOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -126,7 +126,7 @@ def _report_turns(turns: Iterable[LeafTurn], repetition: int, report: Reporter) 
     report(f"  repetition {repetition + 1}: {', '.join(said)}")
 
 
-def summarize(turns: Iterable[LeafTurn]) -> list[Row]:
+def summarize(turns: Iterable[LeafTurn]) -> list[LeavesRow]:
     """Return a row for each size and system, in the order in which they were first measured."""
     found: dict[tuple[int, str], list[LeafTurn]] = {}
     for each in turns:
@@ -134,11 +134,11 @@ def summarize(turns: Iterable[LeafTurn]) -> list[Row]:
     return [_row(size, system, of_system, found[size, LEAVES]) for (size, system), of_system in found.items()]
 
 
-def _row(size: int, system: str, turns: list[LeafTurn], leaves: list[LeafTurn]) -> Row:
+def _row(size: int, system: str, turns: list[LeafTurn], leaves: list[LeafTurn]) -> LeavesRow:
     seconds = [second for each in turns for second in each.turn.seconds]
     by_repetition = {each.turn.repetition: each.turn.seconds for each in leaves}
     pairs = [(each.turn.seconds, by_repetition.get(each.turn.repetition, ())) for each in turns]
-    return Row(
+    return LeavesRow(
         system=system,
         bytes=size,
         calls=len(seconds),

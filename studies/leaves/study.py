@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from studies.command import one_queue, one_rate, study
-from studies.leaves.measurement import Options, name_of, run
+from studies.leaves.measurement import LeavesOptions, name_of, run
 from switchml.benchmarks.linked_systems import LEAVES
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
@@ -81,4 +81,4 @@ def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResu
     The links are those of `bench links`. With a switch on each host the ranks share memory with it, and it sends one
     contribution for all of them; otherwise each rank sends its own. Gloo uses the same links.
     """
-    return parameters.measured(run, Options(bytes=size, **chosen), session.settings().run_dir)
+    return parameters.measured(run, LeavesOptions(bytes=size, **chosen), session.settings().run_dir)

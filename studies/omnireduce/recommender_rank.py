@@ -43,7 +43,7 @@ class Recommender(nn.Module):  # type: ignore[misc]
         return scores.squeeze(1)
 
 
-class Way:
+class RecommenderTraining:
     """A separate model, whose gradients are of one kind and use one group."""
 
     def __init__(self, rows: int, dimension: int, sparse: bool, group: Any) -> None:
@@ -95,7 +95,9 @@ def main() -> None:
         "switchml, skip_zeros=auto": dist.new_group(pg_options=Options(skip_zeros="auto")),
     }
     ways = {
-        f"{name}, {'sparse' if sparse else 'dense'} gradients": Way(options.rows, options.dimension, sparse, group)
+        f"{name}, {'sparse' if sparse else 'dense'} gradients": RecommenderTraining(
+            options.rows, options.dimension, sparse, group
+        )
         for sparse in (False, True)
         for name, group in groups.items()
         if not (sparse and name == "switchml, skip_zeros=auto")  # it is for dense tensors

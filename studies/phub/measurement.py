@@ -27,7 +27,7 @@ from switchml.launch.kinds.shaped import CENTRAL_SERVER, server_on
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
-__all__ = ["FORMULAS", "MODES", "ModeTurn", "Options", "Row", "mode_seconds", "run", "summarize"]
+__all__ = ["FORMULAS", "MODES", "ModeTurn", "PhubOptions", "PhubRow", "mode_seconds", "run", "summarize"]
 
 MODES: Final = ("ps1", "psN", "ring", "switch", "switch16")
 """Ways to all-reduce: one parameter server, one on each worker's host, Gloo's ring, a switch, 16 bits an element."""
@@ -47,7 +47,7 @@ _SAME_BITS: Final = ("ps1", "psN", "switch")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PhubOptions:
     """Options: `calls` all-reduces of `bytes` of float32 in each turn of each of the `modes`."""
 
     rates: list[int]
@@ -81,7 +81,7 @@ class ModeTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PhubRow:
     """The times of a mode in seconds, with `formula`, the seconds of FORMULAS.
 
     `load` is the largest share of the servers' chunks over the mean, None without servers; `same_bits` is true if the
@@ -112,7 +112,7 @@ def mode_seconds(mode: str, size: float, bytes_per_second: float, workers: int) 
     return {"ps1": workers, "psN": ring, "ring": ring, "switch": 1, "switch16": 0.5}[mode] * size / bytes_per_second
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: PhubOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -135,7 +135,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
 class _Measurement:
     """The turns of all modes."""
 
-    def __init__(self, options: Options, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: PhubOptions, report: Reporter, progress: Progress) -> None:
         self._options = options
         self._report = report
         self._progress = progress
@@ -218,7 +218,7 @@ def _sums_of(system: SwitchML, switches: Iterable[str]) -> list[int]:
         return [client.show_switch(name).verdicts["completed"] for name in switches]
 
 
-def summarize(turns: Iterable[ModeTurn]) -> list[Row]:
+def summarize(turns: Iterable[ModeTurn]) -> list[PhubRow]:
     """Return a row for each kind of link and mode, in the order of MODES."""
     places: dict[tuple[int, int, float], dict[str, list[ModeTurn]]] = {}
     for one in turns:
@@ -231,11 +231,11 @@ def summarize(turns: Iterable[ModeTurn]) -> list[Row]:
     return rows
 
 
-def _row(turns: Sequence[ModeTurn], same_bits: bool) -> Row:
+def _row(turns: Sequence[ModeTurn], same_bits: bool) -> PhubRow:
     first = turns[0]
     seconds = [second for one in turns for second in one.turn.seconds]
     loads = [sum(of_server) for of_server in zip(*(one.loads for one in turns), strict=True)]
-    return Row(
+    return PhubRow(
         mode=first.mode,
         rate=first.rate,
         queue=first.queue,

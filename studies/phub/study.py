@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from studies.command import study
-from studies.phub.measurement import FORMULAS, MODES, Options, run
+from studies.phub.measurement import FORMULAS, MODES, PhubOptions, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
 from switchml.benchmarks.report import ReportTable
@@ -83,4 +83,4 @@ def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResu
 
     The links are those of `bench links`.
     """
-    return parameters.measured(run, Options(bytes=size, **chosen), session.settings().run_dir)
+    return parameters.measured(run, PhubOptions(bytes=size, **chosen), session.settings().run_dir)

@@ -13,11 +13,11 @@ from switchml.benchmarks.systems import own_fabric, work_directory
 from switchml.benchmarks.turns import Reporter, Task, calls_of
 from switchml.common.progress import Progress
 
-__all__ = ["Options", "Row", "run"]
+__all__ = ["PythonCostOptions", "PythonCostRow", "run"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PythonCostOptions:
     """Options; `calls` of each size, 0 for a number that suits it."""
 
     workers: int
@@ -27,7 +27,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PythonCostRow:
     """Medians over all ranks and calls, in seconds: `median` of a call, `python` of its part outside of native calls.
 
     `python` includes time in which another process had the CPU, `python_cpu` does not.
@@ -43,9 +43,9 @@ class Row:
     share: float
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: PythonCostOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
-    rows: list[Row] = []
+    rows: list[PythonCostRow] = []
     samples: list[_Sample] = []
     states = [machine_state.now()]
     progress.expect(len(options.transports) * len(options.sizes))
@@ -69,10 +69,10 @@ class _Sample:
     answers: list[dict[str, Any]]
 
 
-def _row(sample: _Sample) -> Row:
+def _row(sample: _Sample) -> PythonCostRow:
     seconds = [second for answer in sample.answers for second in answer["seconds"]]
     python = [second for answer in sample.answers for second in answer["python_seconds"]]
-    return Row(
+    return PythonCostRow(
         transport=sample.transport,
         bytes=sample.bytes,
         workers=len(sample.answers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from studies.command import study
-from studies.python_cost.measurement import Options, run
+from studies.python_cost.measurement import PythonCostOptions, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side
 from switchml.benchmarks.report import ReportTable, number
@@ -51,4 +51,4 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
 @parameters.calls
 def command(**chosen: Any) -> list[BenchmarkResult]:
     """Measure the part of an all-reduce that is spent in Python."""
-    return parameters.measured(run, Options(**chosen))
+    return parameters.measured(run, PythonCostOptions(**chosen))

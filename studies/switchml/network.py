@@ -13,7 +13,7 @@ from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 if TYPE_CHECKING:
     from simpy import Event
 
-__all__ = ["SECOND", "Clock", "Link", "Network", "Packet", "Receiver"]
+__all__ = ["SECOND", "SimulatedClock", "SimulatedLink", "Network", "SimulatedPacket", "Receiver"]
 
 SECOND: Final = 10**12
 """The picoseconds of a second."""
@@ -55,7 +55,7 @@ class Network:
         return hops * self.wire + (hops - 1) * self.switch_delay + 2 * (self.host_delay + self.host_packet)
 
 
-class Packet(NamedTuple):
+class SimulatedPacket(NamedTuple):
     """A contribution or a result of one position in the stream.
 
     `child` is the index of its sender below the switch that gets it. `rank` is the rank whose packet caused it, and
@@ -69,10 +69,10 @@ class Packet(NamedTuple):
     retransmission: bool
 
 
-Receiver: TypeAlias = Callable[[Packet], None]
+Receiver: TypeAlias = Callable[[SimulatedPacket], None]
 
 
-class Clock:
+class SimulatedClock:
     """The simulated time, and calls at later times. All calls of one time are one event of SimPy."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Clock:
             call(value)
 
 
-class Link:
+class SimulatedLink:
     """One direction of a link: its packets stay in order, and each is lost with the same probability.
 
     `send_busy` and `receive_busy` are the times for which each packet keeps the sender's and the receiver's CPU busy.
@@ -120,7 +120,7 @@ class Link:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SimulatedClock,
         network: Network,
         receiver: Receiver,
         *,
@@ -140,7 +140,7 @@ class Link:
         self.packets = 0
         self.lost = 0
 
-    def send(self, packet: Packet) -> None:
+    def send(self, packet: SimulatedPacket) -> None:
         """Send a packet now. It occupies the sender, the link and, unless it is lost, the receiver."""
         self.packets += 1
         self._sender_free = max(self._clock.now, self._sender_free) + self._send_busy

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from studies.switchml.network import SECOND, Clock, Link, Packet
+from studies.switchml.network import SECOND, SimulatedClock, SimulatedLink, SimulatedPacket
 from switchml.benchmarks.errors import BenchmarkError
 
 __all__ = ["RoundTrip", "Sender", "Window", "WrongSum"]
@@ -100,7 +100,7 @@ class Sender:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SimulatedClock,
         rank: int,
         ranks: int,
         positions: int,
@@ -108,7 +108,7 @@ class Sender:
         unloaded: int,
         finished: Callable[[], None],
     ) -> None:
-        self.up: Link  # set by the tree
+        self.up: SimulatedLink  # set by the tree
         self.child = 0
         self.sent = self.retransmissions = self.fast_retransmissions = self.timeouts = self.ignored = 0
         self._clock = clock
@@ -134,7 +134,7 @@ class Sender:
         """Send the first window."""
         self._transmit()
 
-    def result(self, packet: Packet) -> None:
+    def result(self, packet: SimulatedPacket) -> None:
         """Take a result, and send what the window allows then."""
         flight = self._flights.pop(packet.position, None)
         if flight is None:
@@ -180,7 +180,7 @@ class Sender:
         if self._deadline is None:
             self._set_deadline(self._clock.now + self._round_trip.timeout(self._consecutive_timeouts))
         self.sent += 1
-        self.up.send(Packet(self.child, position, (self._rank + 1) * (position + 1), self._rank, again))
+        self.up.send(SimulatedPacket(self.child, position, (self._rank + 1) * (position + 1), self._rank, again))
 
     def _oldest_unfinished(self) -> tuple[int, int] | None:
         while self._in_order:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from studies.switchml.network import SECOND, Network
-from studies.switchml.tree import Outcome, all_reduce, ring
+from studies.switchml.tree import SimulatedAllReduce, all_reduce, ring
 from switchml.benchmarks import options as words
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import BenchmarkResult
@@ -20,7 +20,17 @@ from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
 
-__all__ = ["PUBLISHED", "Options", "Row", "Run", "network_of", "run", "summarize", "tree_text", "trees"]
+__all__ = [
+    "PUBLISHED",
+    "SimulationOptions",
+    "SimulationRow",
+    "Run",
+    "network_of",
+    "run",
+    "summarize",
+    "tree_text",
+    "trees",
+]
 
 _MOST_LEVELS: Final = 4
 
@@ -35,7 +45,7 @@ As published with SwitchML (Sapio et al., NSDI 2021) and its artifact; read from
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class SimulationOptions:
     """Options. A tree is the number of children of each switch, from the root down.
 
     `rate` is in bits per second, `losses` are fractions of the packets on each link in each direction, and times are in
@@ -56,7 +66,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class SimulationCase:
     """One tree, the fraction of packets that every link loses, and the seconds by which the last rank is late."""
 
     tree: tuple[int, ...]
@@ -68,14 +78,14 @@ class Case:
 class Run:
     """One simulated all-reduce; `seconds` end when the last rank has its last result."""
 
-    case: Case
+    case: SimulationCase
     seed: int
     seconds: float
-    outcome: Outcome
+    outcome: SimulatedAllReduce
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SimulationRow:
     """Medians over the runs of a case. `seconds` do not include those by which the last rank was late.
 
     `ratio` is that time / the time without losses. `ring` is the time of a ring all-reduce without losses, at least.
@@ -98,7 +108,7 @@ class Row:
     forwarded: float
 
 
-def network_of(options: Options) -> Network:
+def network_of(options: SimulationOptions) -> Network:
     """Return the simulated network."""
     return Network(
         bits_per_second=options.rate,
@@ -110,7 +120,7 @@ def network_of(options: Options) -> Network:
     )
 
 
-def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: SimulationOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Simulate. Raises MissingPackage, and BenchmarkError for an error of the simulation itself."""
     network = network_of(options)
     cases = list(_cases(options))
@@ -131,23 +141,23 @@ def run(options: Options, report: Reporter, progress: Progress) -> BenchmarkResu
     return BenchmarkResult.of("switchml", options, summarize(runs, options), runs)
 
 
-def _packets(options: Options) -> int:
+def _packets(options: SimulationOptions) -> int:
     return math.ceil(options.bytes / 4 / options.values)
 
 
-def _cases(options: Options) -> Iterator[tuple[Case, int]]:
+def _cases(options: SimulationOptions) -> Iterator[tuple[SimulationCase, int]]:
     """Yield the cases with their seeds: each tree without losses and late ranks, then with one of the two."""
     for tree in options.trees:
-        yield Case(tree, 0.0, 0.0), 0
+        yield SimulationCase(tree, 0.0, 0.0), 0
         for loss in options.losses:
             if loss > 0:
-                yield from ((Case(tree, loss, 0.0), seed) for seed in range(options.seeds))
+                yield from ((SimulationCase(tree, loss, 0.0), seed) for seed in range(options.seeds))
         for late in options.late:
             if late > 0:
-                yield Case(tree, 0.0, late), 0
+                yield SimulationCase(tree, 0.0, late), 0
 
 
-def _line(found: Run, options: Options) -> str:
+def _line(found: Run, options: SimulationOptions) -> str:
     case = found.case
     what = (
         f"{tree_text(case.tree)}, {size_text(options.bytes)}, {case.loss:g} lost, last rank {1e3 * case.late:g} ms late"
@@ -155,21 +165,21 @@ def _line(found: Run, options: Options) -> str:
     return f"  {what}: {1e3 * found.seconds:.4g} ms"
 
 
-def summarize(runs: list[Run], options: Options) -> list[Row]:
+def summarize(runs: list[Run], options: SimulationOptions) -> list[SimulationRow]:
     """Return a row for each case, in the order of the runs."""
-    found: dict[Case, list[Run]] = {}
+    found: dict[SimulationCase, list[Run]] = {}
     for each in runs:
         found.setdefault(each.case, []).append(each)
-    base = {case.tree: runs[0].seconds for case, runs in found.items() if case == Case(case.tree, 0.0, 0.0)}
+    base = {case.tree: runs[0].seconds for case, runs in found.items() if case == SimulationCase(case.tree, 0.0, 0.0)}
     return [_row(case, of_case, base[case.tree], options) for case, of_case in found.items()]
 
 
-def _row(case: Case, runs: list[Run], base: float, options: Options) -> Row:
+def _row(case: SimulationCase, runs: list[Run], base: float, options: SimulationOptions) -> SimulationRow:
     ranks, packets, elements = math.prod(case.tree), _packets(options), options.bytes // 4
     seconds = statistics.median(each.seconds for each in runs) - case.late
     outcomes = [each.outcome for each in runs]
     at_root = [dataclasses.astuple(outcome.counts[0]) for outcome in outcomes]
-    return Row(
+    return SimulationRow(
         tree=tree_text(case.tree),
         levels=len(case.tree),
         ranks=ranks,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from studies.command import DURATION, durations, one_rate, study
-from studies.switchml.simulation import PUBLISHED, Options, run, trees
+from studies.switchml.simulation import PUBLISHED, SimulationOptions, run, trees
 from switchml.benchmarks import options
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import distinct, side_by_side, where
@@ -140,4 +140,4 @@ def command(size: int, **chosen: Any) -> list[BenchmarkResult]:
     Nothing is measured: the README of this study describes the model. Each case without losses or a late rank is
     compared with a ring all-reduce at the rate of the links.
     """
-    return parameters.measured(run, Options(bytes=size, **chosen))
+    return parameters.measured(run, SimulationOptions(bytes=size, **chosen))

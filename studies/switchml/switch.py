@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from studies.switchml.network import Link, Packet
+from studies.switchml.network import SimulatedLink, SimulatedPacket
 
-__all__ = ["Counts", "Switch"]
+__all__ = ["Counts", "SimulatedSwitch"]
 
 
 @dataclasses.dataclass
@@ -40,12 +40,12 @@ class _Half:
     total: int = 0
 
 
-class Switch:
+class SimulatedSwitch:
     """One switch with `children` ranks or switches below it. `down` has a link to each; `up` is one to its parent."""
 
     def __init__(self, children: int, pool: int) -> None:
-        self.down: list[Link] = []
-        self.up: Link | None = None
+        self.down: list[SimulatedLink] = []
+        self.up: SimulatedLink | None = None
         self.index = 0  # below its parent
         self.counts: Final = Counts()
         self._pool = pool
@@ -53,7 +53,7 @@ class Switch:
         self._ranks = (1 << children) - 1
         self._final = 1 << children
 
-    def contribution(self, packet: Packet) -> None:
+    def contribution(self, packet: SimulatedPacket) -> None:
         """Take a contribution of a child."""
         half, phase = self._half_of(packet.position)
         bit = 1 << packet.child
@@ -69,7 +69,7 @@ class Switch:
         else:
             self._repeated(half, packet)
 
-    def result(self, packet: Packet) -> None:
+    def result(self, packet: SimulatedPacket) -> None:
         """Take a result of the parent: its sum replaces the one here."""
         half, phase = self._half_of(packet.position)
         if phase != half.phase or half.bitmap != self._ranks:
@@ -84,7 +84,7 @@ class Switch:
         phase, slot = divmod(position, self._pool)
         return self._halves[2 * slot + (phase & 1)], phase
 
-    def _added(self, half: _Half, packet: Packet) -> None:
+    def _added(self, half: _Half, packet: SimulatedPacket) -> None:
         if half.bitmap != self._ranks:
             self.counts.aggregated += 1
         elif self.up is not None:
@@ -93,7 +93,7 @@ class Switch:
             self.counts.completed += 1
             self._multicast(packet._replace(total=half.total))
 
-    def _repeated(self, half: _Half, packet: Packet) -> None:
+    def _repeated(self, half: _Half, packet: SimulatedPacket) -> None:
         """Answer a child that has contributed already."""
         complete = self._ranks | (self._final if self.up is not None else 0)
         if half.bitmap == complete:
@@ -104,10 +104,10 @@ class Switch:
         else:
             self.counts.duplicate += 1
 
-    def _forward(self, up: Link, half: _Half, packet: Packet) -> None:
+    def _forward(self, up: SimulatedLink, half: _Half, packet: SimulatedPacket) -> None:
         self.counts.forwarded += 1
         up.send(packet._replace(child=self.index, total=half.total))
 
-    def _multicast(self, packet: Packet) -> None:
+    def _multicast(self, packet: SimulatedPacket) -> None:
         for link in self.down:
             link.send(packet)

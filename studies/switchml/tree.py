@@ -8,12 +8,12 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from studies.switchml.network import SECOND, Clock, Link, Network, Receiver
+from studies.switchml.network import SECOND, Network, Receiver, SimulatedClock, SimulatedLink
 from studies.switchml.sender import Sender
-from studies.switchml.switch import Counts, Switch
+from studies.switchml.switch import Counts, SimulatedSwitch
 from switchml.benchmarks.errors import BenchmarkError
 
-__all__ = ["Outcome", "Unfinished", "all_reduce", "ring"]
+__all__ = ["SimulatedAllReduce", "Unfinished", "all_reduce", "ring"]
 
 _LIMIT: Final = 60 * SECOND  # simulated
 
@@ -23,7 +23,7 @@ class Unfinished(BenchmarkError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class SimulatedAllReduce:
     """One all-reduce. `time` is in picoseconds, until the last rank has the last result.
 
     `counts` has the sums over the switches of each level, the root first. The others are sums over all ranks, and
@@ -41,7 +41,7 @@ class Outcome:
 
 def all_reduce(
     network: Network, fan_outs: Sequence[int], positions: int, *, loss: float = 0.0, late: int = 0, seed: int = 0
-) -> Outcome:
+) -> SimulatedAllReduce:
     """Simulate an all-reduce of `positions` packets.
 
     Args:
@@ -57,7 +57,7 @@ def all_reduce(
         Unfinished: The all-reduce did not end.
         WrongSum: A rank got a wrong sum.
     """
-    return _Simulation(network, fan_outs, positions, loss, seed).run(late)
+    return _AllReduceSimulation(network, fan_outs, positions, loss, seed).run(late)
 
 
 def ring(network: Network, ranks: int, elements: int) -> int:
@@ -69,21 +69,21 @@ def ring(network: Network, ranks: int, elements: int) -> int:
     return 2 * (ranks - 1) * ((packets - 1) * max(network.wire, network.host_packet) + network.round_trip(1))
 
 
-class _Simulation:
+class _AllReduceSimulation:
     def __init__(self, network: Network, fan_outs: Sequence[int], positions: int, loss: float, seed: int) -> None:
-        self._clock = Clock()
+        self._clock = SimulatedClock()
         self._network = network
         self._positions = positions
         self._loss = loss
         self._chance = random.Random(seed)  # noqa: S311 - losses, no secrets
-        self._levels: list[list[Switch]] = [[] for _ in fan_outs]
-        self._links: list[Link] = []
+        self._levels: list[list[SimulatedSwitch]] = [[] for _ in fan_outs]
+        self._links: list[SimulatedLink] = []
         self._senders: list[Sender] = []
         self._ranks = math.prod(fan_outs)
         self._unfinished = self._ranks
         self._add_switch(fan_outs, 0)
 
-    def run(self, late: int) -> Outcome:
+    def run(self, late: int) -> SimulatedAllReduce:
         for sender in self._senders[:-1]:
             self._clock.at(0, sender.start, None)
         self._clock.at(late, self._senders[-1].start, None)
@@ -91,7 +91,7 @@ class _Simulation:
         self._clock.run()
         if self._unfinished:
             raise Unfinished(f"{self._unfinished} of {self._ranks} simulated ranks have not finished within a minute")
-        return Outcome(
+        return SimulatedAllReduce(
             time=self._clock.now,
             sent=sum(sender.sent for sender in self._senders),
             retransmissions=sum(sender.retransmissions for sender in self._senders),
@@ -101,8 +101,8 @@ class _Simulation:
             counts=tuple(_sum(switch.counts for switch in level) for level in self._levels),
         )
 
-    def _add_switch(self, fan_outs: Sequence[int], level: int) -> Switch:
-        switch = Switch(fan_outs[level], self._network.pool)
+    def _add_switch(self, fan_outs: Sequence[int], level: int) -> SimulatedSwitch:
+        switch = SimulatedSwitch(fan_outs[level], self._network.pool)
         self._levels[level].append(switch)
         for child in range(fan_outs[level]):
             if level + 1 == len(fan_outs):
@@ -114,7 +114,7 @@ class _Simulation:
             switch.down.append(self._link(below.result, self._network.switch_delay))
         return switch
 
-    def _add_rank(self, switch: Switch, child: int, levels: int) -> None:
+    def _add_rank(self, switch: SimulatedSwitch, child: int, levels: int) -> None:
         network, rank = self._network, len(self._senders)
         unloaded = network.round_trip(levels)
         sender = Sender(self._clock, rank, self._ranks, self._positions, network.pool, unloaded, self._finish)
@@ -124,8 +124,8 @@ class _Simulation:
         switch.down.append(self._link(sender.result, network.host_delay, receive_busy=network.host_packet))
         self._senders.append(sender)
 
-    def _link(self, receiver: Receiver, delay: int, *, send_busy: int = 0, receive_busy: int = 0) -> Link:
-        link = Link(
+    def _link(self, receiver: Receiver, delay: int, *, send_busy: int = 0, receive_busy: int = 0) -> SimulatedLink:
+        link = SimulatedLink(
             self._clock,
             self._network,
             receiver,

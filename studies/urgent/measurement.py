@@ -25,14 +25,14 @@ from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
-__all__ = ["SHARED_MEMORY", "Options", "Row", "UrgentTurn", "run", "summarize"]
+__all__ = ["SHARED_MEMORY", "UrgentOptions", "UrgentRow", "UrgentTurn", "run", "summarize"]
 
 SHARED_MEMORY: Final = "shm"
 """The system without links."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class UrgentOptions:
     """Options of this benchmark: `urgent` bytes behind `bytes`, both of float32."""
 
     rates: list[int]
@@ -59,7 +59,7 @@ class UrgentTurn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class UrgentRow:
     """The urgent all-reduce in one place: medians in seconds, the link's `bound` (0 without links), behind / alone."""
 
     system: str
@@ -74,7 +74,7 @@ class Row:
     dropped: float
 
 
-def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
+def run(options: UrgentOptions, run_dir: Path, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure over links, in a separate run directory next to `run_dir`, and then over shared memory.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
@@ -93,7 +93,7 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
 
 
 class _Measurement:
-    def __init__(self, options: Options, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: UrgentOptions, report: Reporter, progress: Progress) -> None:
         self._options = options
         self._report = report
         self._progress = progress
@@ -155,7 +155,7 @@ def _shared_memory(workers: int) -> Iterator[RankGroup]:
         yield group
 
 
-def summarize(turns: Iterable[UrgentTurn], urgent: int) -> list[Row]:
+def summarize(turns: Iterable[UrgentTurn], urgent: int) -> list[UrgentRow]:
     """Return a row for each place. The ratio is that of the medians over all repetitions."""
     found: dict[tuple[str, int, float, int], list[UrgentTurn]] = {}
     for turn in turns:
@@ -163,7 +163,7 @@ def summarize(turns: Iterable[UrgentTurn], urgent: int) -> list[Row]:
     return [_row(place, of_place, urgent) for place, of_place in found.items()]
 
 
-def _row(place: tuple[str, int, float, int], turns: list[UrgentTurn], urgent: int) -> Row:
+def _row(place: tuple[str, int, float, int], turns: list[UrgentTurn], urgent: int) -> UrgentRow:
     system, rate, queue, workers = place
     alone, behind = (
         [second for turn in turns if turn.alone is which for second in turn.seconds] for which in (True, False)
@@ -171,7 +171,7 @@ def _row(place: tuple[str, int, float, int], turns: list[UrgentTurn], urgent: in
     packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
     first, second = statistics.median(alone), statistics.median(behind)
     bound = in_network_bound(urgent, rate / 8) if rate else 0.0
-    return Row(
+    return UrgentRow(
         *(system, rate, queue, workers, len(behind), first, second, second / first, bound),
         dropped=drops / max(1, packets + drops),
     )

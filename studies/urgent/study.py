@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from studies.command import study
-from studies.urgent.measurement import Options, run
+from studies.urgent.measurement import UrgentOptions, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side
 from switchml.benchmarks.report import ReportTable
@@ -74,4 +74,4 @@ def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResu
 
     The links are those of `bench links`; the last row is over shared memory.
     """
-    return parameters.measured(run, Options(bytes=size, **chosen), session.settings().run_dir)
+    return parameters.measured(run, UrgentOptions(bytes=size, **chosen), session.settings().run_dir)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from studies.bytescheduler import measurement
-from studies.bytescheduler.measurement import Costs, Sample
+from studies.bytescheduler.measurement import ByteSchedulerSample, Costs
 from studies.bytescheduler.policies import policies, policy
 from studies.bytescheduler.simulation import Layer, vgg_like
 from switchml.benchmarks import plots, report, results
@@ -17,10 +17,10 @@ MEGABYTE = 1_000_000
 PARTITIONED = "bytescheduler:partition=1000000:credit=1000000"
 
 
-def turn(policy: str, repetition: int, seconds: list[float]) -> Sample:
+def turn(policy: str, repetition: int, seconds: list[float]) -> ByteSchedulerSample:
     """Return a turn of steps of ten megabytes."""
     link = {"bytes": 30 * MEGABYTE, "packets": 1000, "drops": 10, "idle": 0.5}
-    return Sample(policy, repetition, seconds, {"link": link, "steps_on_link": 3})
+    return ByteSchedulerSample(policy, repetition, seconds, {"link": link, "steps_on_link": 3})
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def measured() -> results.BenchmarkResult:
     # A tenth of the model of three layers whose steps take 14 and 12.
     layers = [Layer(0.1, 0.1, size * MEGABYTE) for size in (2, 2, 6)]
     rows = measurement.summarize(samples, Costs(layers, 10 * MEGABYTE, 1), RATE)
-    chosen = measurement.Options([PARTITIONED], 10 * MEGABYTE, 0.3, RATE, 0.05, 4, 2, 2, "python3")
+    chosen = measurement.ByteSchedulerOptions([PARTITIONED], 10 * MEGABYTE, 0.3, RATE, 0.05, 4, 2, 2, "python3")
     return results.BenchmarkResult.of("bytescheduler", chosen, rows, samples, (), {"torch": "PyTorch"})
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from studies.grace import arguments, measurement
-from studies.grace.measurement import Sample
+from studies.grace.measurement import GraceSample
 from switchml.benchmarks import plots, report, results
 
 RATE = 8_000_000  # a megabyte takes a second
 
 
-def step(method: str, seconds: float, *, repetition: int = 0, sent: int | None = None) -> Sample:
+def step(method: str, seconds: float, *, repetition: int = 0, sent: int | None = None) -> GraceSample:
     """Return a turn of one timed step with a million parameters, after one that is not timed."""
     link = {"bytes": 2_000_000, "packets": 1, "drops": 0, "idle": 0.25}
     found = {
@@ -23,19 +23,19 @@ def step(method: str, seconds: float, *, repetition: int = 0, sent: int | None =
         "parameters": 1_000_000,
         "link": link,
     }
-    return Sample("step", method, found)
+    return GraceSample("step", method, found)
 
 
-def training(method: str, curve: list[list[float]], factor: float = 1.0) -> Sample:
+def training(method: str, curve: list[list[float]], factor: float = 1.0) -> GraceSample:
     found = {"task": "digits", "learning_rate": factor, "momentum": 0.9, "curve": curve, "parameters": 100}
-    return Sample("train", method, found)
+    return GraceSample("train", method, found)
 
 
 @pytest.fixture
 def measured() -> results.BenchmarkResult:
     samples = [
-        Sample("compute", "none", {"compress": [], "decompress": []}),
-        Sample("compute", "topk", {"compress": [0.2, 0.1, 0.3], "decompress": [0.05]}),
+        GraceSample("compute", "none", {"compress": [], "decompress": []}),
+        GraceSample("compute", "topk", {"compress": [0.2, 0.1, 0.3], "decompress": [0.05]}),
         *(step("gloo", 6.0), step("none", 4.0, sent=4_000_000), step("topk", 2.0, sent=80_000)),
         *(step("topk", 1.0, repetition=1, sent=80_000), step("none", 4.0, repetition=1, sent=4_000_000)),
         training("none", [[1, 400, 0.1], [10, 4000, 0.9]]),
@@ -43,7 +43,7 @@ def measured() -> results.BenchmarkResult:
         training("topk", [[1, 100, 0.2], [4, 400, 0.4], [10, 1000, 0.6]]),
         training("topk", [[1, 100, 0.2], [4, 400, 0.5], [10, 1000, 0.85]], 3.0),
     ]
-    chosen = measurement.Options(
+    chosen = measurement.GraceOptions(
         ["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], [0.9], "python3"
     )
     return results.BenchmarkResult.of("grace", chosen, measurement.summarize(samples), samples, (), {"gloo": "PyTorch"})

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from studies.leaves.measurement import LeafTurn, Options, Row, summarize
+from studies.leaves.measurement import LeafTurn, LeavesOptions, LeavesRow, summarize
 from switchml.benchmarks import plots, report
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Turn
 
-OPTIONS = Options(200_000_000, 0.4, 2, 4, 1 << 20, 4096, 2, 1, 1, "python")
+OPTIONS = LeavesOptions(200_000_000, 0.4, 2, 4, 1 << 20, 4096, 2, 1, 1, "python")
 
 
 def turn(system: str, size: int, repetition: int, seconds: float, link_bytes: float) -> LeafTurn:
@@ -28,9 +28,9 @@ def turns() -> list[LeafTurn]:
 
 def test_ratios_are_of_the_turns_of_one_repetition() -> None:
     assert summarize(turns()) == [
-        Row("leaf", 1 << 20, 2, 5.5, 10.0, 1e6, 1.0),
-        Row("udp", 1 << 20, 2, 22.0, 40.0, 4e6, 4.0),
-        Row("gloo-cyclic", 1 << 20, 2, 38.5, 70.0, 7e6, 7.0),
+        LeavesRow("leaf", 1 << 20, 2, 5.5, 10.0, 1e6, 1.0),
+        LeavesRow("udp", 1 << 20, 2, 22.0, 40.0, 4e6, 4.0),
+        LeavesRow("gloo-cyclic", 1 << 20, 2, 38.5, 70.0, 7e6, 7.0),
     ]
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from studies.phub.measurement import FORMULAS, MODES, ModeTurn, Options, mode_seconds, summarize
+from studies.phub.measurement import FORMULAS, MODES, ModeTurn, PhubOptions, mode_seconds, summarize
 from switchml.benchmarks import plots, report
 from switchml.benchmarks.results import BenchmarkResult, load, save
 from switchml.benchmarks.turns import Turn
 
 RATE = 200_000_000
 SIZE = 16_000_000
-OPTIONS = Options([RATE], [0.4], [4], SIZE, list(MODES), 2, 1, "python")
+OPTIONS = PhubOptions([RATE], [0.4], [4], SIZE, list(MODES), 2, 1, "python")
 
 
 def turn(mode: str, seconds: float, digest: str = "a", loads: tuple[int, ...] = (), repetition: int = 0) -> ModeTurn:

@@ -8,10 +8,10 @@ import pytest
 
 from studies.command import durations
 from studies.switchml import simulation
-from studies.switchml.network import SECOND, Clock, Network, Packet
+from studies.switchml.network import SECOND, Network, SimulatedClock, SimulatedPacket
 from studies.switchml.sender import RoundTrip, Sender, Window, WrongSum
 from studies.switchml.simulation import tree_text, trees
-from studies.switchml.switch import Counts, Switch
+from studies.switchml.switch import Counts, SimulatedSwitch
 from studies.switchml.tree import all_reduce, ring
 from switchml.benchmarks import plots, report, results
 from switchml.common.progress import Progress
@@ -103,23 +103,23 @@ def test_a_late_rank_delays_all_and_is_no_loss() -> None:
     assert outcome.counts[0].duplicate == outcome.retransmissions > 0
 
 
-def packet(child: int, position: int, total: int, *, retransmission: bool = False) -> Packet:
-    return Packet(child, position, total, child, retransmission)
+def packet(child: int, position: int, total: int, *, retransmission: bool = False) -> SimulatedPacket:
+    return SimulatedPacket(child, position, total, child, retransmission)
 
 
 class Wire:
     """Takes the place of a link, and keeps what is sent."""
 
     def __init__(self) -> None:
-        self.sent: list[Packet] = []
+        self.sent: list[SimulatedPacket] = []
 
-    def send(self, sent: Packet) -> None:
+    def send(self, sent: SimulatedPacket) -> None:
         self.sent.append(sent)
 
 
-def leaf() -> tuple[Switch, Wire, Wire]:
+def leaf() -> tuple[SimulatedSwitch, Wire, Wire]:
     """Return a leaf with two ranks, its link up, and the link to rank 0."""
-    switch, up, down = Switch(2, pool=4), Wire(), Wire()
+    switch, up, down = SimulatedSwitch(2, pool=4), Wire(), Wire()
     switch.index = 5
     switch.up, switch.down = up, [down, Wire()]  # type: ignore[assignment, list-item]
     return switch, up, down
@@ -130,24 +130,24 @@ def test_a_leaf_forwards_its_sum_and_takes_the_parents() -> None:
     switch.contribution(packet(0, 3, 10))
     assert not up.sent
     switch.contribution(packet(1, 3, 20))
-    assert up.sent == [Packet(5, 3, 30, 1, False)]
+    assert up.sent == [SimulatedPacket(5, 3, 30, 1, False)]
     switch.contribution(packet(0, 3, 10, retransmission=True))
-    assert up.sent[1:] == [Packet(5, 3, 30, 0, True)]  # the parent may have lost the first one
-    switch.result(Packet(5, 3, 100, 7, True))
-    assert down.sent == [Packet(5, 3, 100, 7, True)]
-    switch.result(Packet(5, 3, 100, 7, True))
+    assert up.sent[1:] == [SimulatedPacket(5, 3, 30, 0, True)]  # the parent may have lost the first one
+    switch.result(SimulatedPacket(5, 3, 100, 7, True))
+    assert down.sent == [SimulatedPacket(5, 3, 100, 7, True)]
+    switch.result(SimulatedPacket(5, 3, 100, 7, True))
     switch.contribution(packet(0, 3, 10, retransmission=True))
-    assert down.sent[1:] == [Packet(0, 3, 100, 0, True)]  # the parent's sum
+    assert down.sent[1:] == [SimulatedPacket(0, 3, 100, 0, True)]  # the parent's sum
     assert switch.counts == Counts(aggregated=1, forwarded=2, taken=1, dropped=1, resent=1)
 
 
 def test_a_leaf_drops_results_that_it_does_not_wait_for() -> None:
     switch, up, down = leaf()
-    switch.result(Packet(5, 3, 100, 7, False))  # not contributed yet
+    switch.result(SimulatedPacket(5, 3, 100, 7, False))  # not contributed yet
     switch.contribution(packet(0, 3, 10))
-    switch.result(Packet(5, 3, 100, 7, False))  # a rank is missing
+    switch.result(SimulatedPacket(5, 3, 100, 7, False))  # a rank is missing
     switch.contribution(packet(1, 3, 20))
-    switch.result(Packet(5, 11, 100, 7, False))  # two phases later, the same half
+    switch.result(SimulatedPacket(5, 11, 100, 7, False))  # two phases later, the same half
     switch.contribution(packet(0, 11, 1))
     switch.contribution(packet(1, 3, 20, retransmission=True))
     assert (switch.counts.dropped, switch.counts.stale) == (3, 1)
@@ -155,7 +155,7 @@ def test_a_leaf_drops_results_that_it_does_not_wait_for() -> None:
 
 
 def test_a_wrong_sum_is_an_error() -> None:
-    clock = Clock()
+    clock = SimulatedClock()
     sender = Sender(clock, 0, 2, 1, 4, 1000, clock.stop)
     sender.up = Wire()  # type: ignore[assignment]
     sender.start()
@@ -219,7 +219,7 @@ def test_durations_as_text() -> None:
 
 @pytest.fixture(scope="module")
 def simulated() -> results.BenchmarkResult:
-    chosen = simulation.Options(
+    chosen = simulation.SimulationOptions(
         trees=[(2,), (2, 2)],
         bytes=100 * 1024,
         values=256,

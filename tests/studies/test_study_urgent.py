@@ -26,7 +26,7 @@ def test_an_urgent_call_is_compared_with_itself_alone() -> None:
     assert links_row.dropped == pytest.approx(1 / (3 * 99 + 1))
     assert (memory_row.system, memory_row.bound) == ("shm", 0.0)
     assert memory_row.ratio == pytest.approx(2.0)
-    chosen = measurement.Options([RATE], [0.4], [4], 64 * MIB, MIB, 2, 2)
+    chosen = measurement.UrgentOptions([RATE], [0.4], [4], 64 * MIB, MIB, 2, 2)
     result = BenchmarkResult.of("urgent", chosen, [links_row, memory_row])
     [table] = report.TABLES["urgent"](result)
     assert table.title == "Urgent all-reduce of 1 MiB, alone and behind 64 MiB of priority 0: medians"
