@@ -16,7 +16,7 @@ from typing import Any, Final
 from switchml.common.errors import NoStepsError
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 
-__all__ = ["Collective", "Recording", "Way", "gloo_way", "network_way", "predicted"]
+__all__ = ["StepCollective", "Recording", "Way", "gloo_way", "network_way", "predicted"]
 
 _VALUES: Final = 256  # of a packet
 _BELOW_UDP: Final = 14 + 20 + 8  # bytes of Ethernet, IPv4 and UDP
@@ -33,7 +33,7 @@ _ITEM_BYTES: Final = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Collective:
+class StepCollective:
     """A collective of one step.
 
     `bytes` are those of its result at a rank, or of all parts of a reduce-scatter; `filled` is the share of its blocks
@@ -78,7 +78,7 @@ class Way:
     ``cross`` steps go on during the next forward pass (`switchml.torch.scheduling`).
     """
 
-    load: Callable[[Collective, int], Load]
+    load: Callable[[StepCollective, int], Load]
     depth: int = 0
     cross: bool = False
 
@@ -86,7 +86,7 @@ class Way:
 def gloo_way() -> Way:
     """Return that of Gloo: rings, and reduce-scatters as all-reduces."""
 
-    def load(collective: Collective, ranks: int) -> Load:
+    def load(collective: StepCollective, ranks: int) -> Load:
         share = (ranks - 1) / ranks * (2 if collective.is_sum else 1)
         if collective.name.startswith("broadcast"):
             share = 1.0
@@ -99,7 +99,7 @@ def gloo_way() -> Way:
 def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0, cross: bool = False) -> Way:
     """Return that of a switch: sums of floats in `bits`, without blocks of zeros if they are skipped."""
 
-    def load(collective: Collective, ranks: int) -> Load:
+    def load(collective: StepCollective, ranks: int) -> Load:
         item = _ITEM_BYTES.get(collective.dtype, 4)
         wire = 4.0 if collective.is_sum else float(item)  # bytes of an element in packets
         if collective.is_sum and collective.is_float:
@@ -161,7 +161,7 @@ class Recording:
     ranks: int
     seconds: tuple[float, ...]
     steps: tuple[tuple[RankStep, ...], ...]
-    collectives: tuple[Mapping[int, Collective], ...]
+    collectives: tuple[Mapping[int, StepCollective], ...]
 
     @classmethod
     def read(cls, directory: Path, warm_up: int) -> Recording:
@@ -213,12 +213,12 @@ def _filled_by_bytes(steps: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int]
 
 def _collectives_of(
     step: Mapping[str, Any], ranks: int, filled: Mapping[tuple[str, int], float]
-) -> dict[int, Collective]:
+) -> dict[int, StepCollective]:
     found = {}
     for event in (event for event in step["events"] if event["kind"] == "start"):
         whole = event["bytes"] * (ranks if event["name"].startswith("reduce_scatter") else 1)
         share = filled.get((event["name"], event["bytes"]), 1.0)
-        found[event["number"]] = Collective(event["name"], whole, event["dtype"], share)
+        found[event["number"]] = StepCollective(event["name"], whole, event["dtype"], share)
     return found
 
 
@@ -232,13 +232,13 @@ def predicted(recording: Recording, way: Way, bytes_per_second: float) -> list[f
 
 
 def _seconds_of_step(
-    steps: Sequence[RankStep], collectives: Mapping[int, Collective], way: Way, bytes_per_second: float
+    steps: Sequence[RankStep], collectives: Mapping[int, StepCollective], way: Way, bytes_per_second: float
 ) -> float:
-    return _Simulation(steps, collectives, way, bytes_per_second).run()
+    return _StepSimulation(steps, collectives, way, bytes_per_second).run()
 
 
 def _seconds_across_steps(
-    steps: Sequence[RankStep], collectives: Mapping[int, Collective], way: Way, bytes_per_second: float
+    steps: Sequence[RankStep], collectives: Mapping[int, StepCollective], way: Way, bytes_per_second: float
 ) -> float:
     """Return the seconds of one of many steps, of which each computes while the gradients of the last one travel.
 
@@ -249,17 +249,17 @@ def _seconds_across_steps(
     loads = [way.load(collectives[number], ranks) for number in sorted(collectives)]
     last = collectives[max(collectives)]
     bucket = dataclasses.replace(last, bytes=min(last.bytes, _SCHEDULED_BYTES))
-    computing = _Simulation(steps, collectives, Way(lambda *_: Load(0.0, 0.0, 0.0)), bytes_per_second).run()
+    computing = _StepSimulation(steps, collectives, Way(lambda *_: Load(0.0, 0.0, 0.0)), bytes_per_second).run()
     travelling = sum(load.largest for load in loads) / bytes_per_second
     first = way.load(bucket, ranks)
     return max(travelling, computing + first.largest / bytes_per_second + first.seconds)
 
 
-class _Simulation:
+class _StepSimulation:
     """One step of all ranks."""
 
     def __init__(
-        self, steps: Sequence[RankStep], collectives: Mapping[int, Collective], way: Way, bytes_per_second: float
+        self, steps: Sequence[RankStep], collectives: Mapping[int, StepCollective], way: Way, bytes_per_second: float
     ) -> None:
         self._steps = steps
         self._collectives = [collectives[number] for number in sorted(collectives)]
@@ -310,7 +310,7 @@ class _Simulation:
         sums = len(self._collectives) - len(gathers)
         return gathers[sums] if sums and len(gathers) == 2 * sums else None
 
-    def _end(self, collective: Collective, issued: float) -> float:
+    def _end(self, collective: StepCollective, issued: float) -> float:
         if len(self._ends) == self._kept:
             return issued
         load = self._way.load(collective, len(self._steps))

@@ -18,7 +18,7 @@ from switchml.torch.encodings import Direct, Encoding, encode
 from switchml.torch.exact_network import ExactNetwork, Handle, Network
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo
 from switchml.torch.gloo_reductions import GlooReduction, GlooScatter
-from switchml.torch.long_sums import Turn
+from switchml.torch.long_sums import LongSumTurn
 from switchml.torch.operands import Operand, memory_of
 from switchml.torch.options import Options
 from switchml.torch.profiling import begin_record, end_record
@@ -92,7 +92,7 @@ class Collective(ABC):
         self.handles: Sequence[Any] = ()
         self.first_call: int | None = None
         self.long_bytes = 0
-        self.turn: Turn | None = None
+        self.turn: LongSumTurn | None = None
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
 
     @property

@@ -28,11 +28,11 @@ from switchml.client.work import Work
 from switchml.torch.deadlines import Deadline
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 
-__all__ = ["Ended", "ExactNetwork", "Handle", "Job", "Network"]
+__all__ = ["Ended", "ExactNetwork", "Handle", "NetworkJob", "Network"]
 
 
 @dataclass(frozen=True)
-class Job:
+class NetworkJob:
     """A job of the switch: what the bits of its results depend on.
 
     Attributes:
@@ -76,7 +76,7 @@ class ExactNetwork:
 
     """
 
-    def __init__(self, gloo: Any, job: Job, calls: int = 0) -> None:
+    def __init__(self, gloo: Any, job: NetworkJob, calls: int = 0) -> None:
         """Continue a job after `calls` calls, over the group `gloo` of all of its ranks."""
         self._gloo = gloo
         self._job = job

@@ -17,7 +17,7 @@ from typing import Final
 
 from switchml.torch.paths import LEAST_LONG_SUM_BYTES, MOST_WORDS, Medium, Path, path_of_long_sum
 
-__all__ = ["CALLS_BETWEEN_LOOKS", "LongSums", "Look", "Turn"]
+__all__ = ["CALLS_BETWEEN_LOOKS", "LongSums", "Look", "LongSumTurn"]
 
 CALLS_BETWEEN_LOOKS: Final = 64
 """If small values follow large ones, at most this many sums of a size take the slower path."""
@@ -39,7 +39,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Turn:
+class LongSumTurn:
     """The place of a sum in the order of the sums of its size, between the same two powers of two of bytes.
 
     Attributes:
@@ -76,18 +76,18 @@ class LongSums:
     """The large sums of int64 of one group. The caller holds a lock."""
 
     def __init__(self) -> None:
-        self._latest: dict[int, Turn] = {}  # by size
+        self._latest: dict[int, LongSumTurn] = {}  # by size
 
-    def next_turn(self, nbytes: int) -> Turn | None:
+    def next_turn(self, nbytes: int) -> LongSumTurn | None:
         """Return the turn of a sum if it is made now; None if it goes through the network in any case."""
         if nbytes < LEAST_LONG_SUM_BYTES:
             return None
         latest = self._latest.get(nbytes.bit_length())
         if latest is None or latest.number == CALLS_BETWEEN_LOOKS:
-            return Turn(nbytes, Look(), 0)
-        return Turn(nbytes, latest.look, latest.number + 1)
+            return LongSumTurn(nbytes, Look(), 0)
+        return LongSumTurn(nbytes, latest.look, latest.number + 1)
 
-    def take(self, turn: Turn | None) -> None:
+    def take(self, turn: LongSumTurn | None) -> None:
         """Count a sum that is made now."""
         if turn is not None:
             self._latest[turn.nbytes.bit_length()] = turn

@@ -17,7 +17,7 @@ from switchml.client.errors import SwitchMLError
 from switchml.torch.collectives import Collective
 from switchml.torch.deadlines import Deadline
 from switchml.torch.errors import SwitchMLBackendError
-from switchml.torch.exact_network import ExactNetwork, Job
+from switchml.torch.exact_network import ExactNetwork, NetworkJob
 from switchml.torch.group import Group, make_gloo
 from switchml.torch.paths import EMBEDDED, Link, Path
 from switchml.torch.statistics import count
@@ -158,7 +158,7 @@ class OverGlooExact(OverGloo):
 
     start_waits = True
 
-    def __init__(self, gloo: Any, why: str, before: Route, job: Job) -> None:
+    def __init__(self, gloo: Any, why: str, before: Route, job: NetworkJob) -> None:
         super().__init__(gloo, why, before)
         self.state = f"gloo-exact: {why}"
         self.exact: ExactNetwork = ExactNetwork(gloo, job)
@@ -201,4 +201,4 @@ def over_gloo(group: Group, why: str, before: Route, deadline: Deadline) -> Over
     # The bits are those of the group's job, or else of one like that of the default group.
     links = (before.link, group.default_link, EMBEDDED)
     values, optional_values = next((link.values, link.optional_values) for link in links if link.values)
-    return OverGlooExact(gloo, why, before, Job(group.rank, group.size, values, optional_values))
+    return OverGlooExact(gloo, why, before, NetworkJob(group.rank, group.size, values, optional_values))

@@ -16,7 +16,7 @@ import switchml.torch
 from switchml.client.wire import CODES
 from switchml.torch.compression import METHODS, Compressor, Exchange, Outcome, Place, by_name
 from switchml.torch.compression.compressor import flagged
-from switchml.torch.compression.sharded import ReduceScatter
+from switchml.torch.compression.sharded import CompressedReduceScatter
 from tests.torch.compression_references import REFERENCES, reference, units_of
 from tests.torch.conftest import running_fabric
 from tests.torch.torch_harness import Ranks
@@ -228,9 +228,9 @@ def summed_codes(rank: int) -> dict[str, Any]:
         assert outcome.own is None
         part, bad = torch.empty(100), torch.empty(100)
         given = torch.full((SIZE * 100,), 2.0**rank)
-        ReduceScatter(method)(part, given, dist.group.WORLD, dist.ReduceOp.AVG)
+        CompressedReduceScatter(method)(part, given, dist.group.WORLD, dist.ReduceOp.AVG)
         given[7] = math.nan if rank == 1 else 1
-        ReduceScatter(method)(bad, given, dist.group.WORLD, dist.ReduceOp.AVG)
+        CompressedReduceScatter(method)(bad, given, dist.group.WORLD, dist.ReduceOp.AVG)
         assert bool(bad.isnan().all())
         found[name] = outcome.average.numpy(), after["wire_bytes"] - before["wire_bytes"], part.numpy()
     equal = torch.tensor(EQUAL).repeat(REPEATS)
@@ -265,7 +265,7 @@ def refused_codes(rank: int) -> None:
         with pytest.raises(RuntimeError, match="the switches of this job cannot sum natural8 codes: a switch must"):
             exchanged(exchange, by_name("codes"), gradient_of(rank), place_of(rank, 2))
         with pytest.raises(ValueError, match="cannot sum dynamic8 codes"):
-            ReduceScatter(by_name("codes", codes="dynamic8"))(
+            CompressedReduceScatter(by_name("codes", codes="dynamic8"))(
                 torch.empty(2), torch.ones(4), dist.group.WORLD, dist.ReduceOp.AVG
             )
 

@@ -25,7 +25,7 @@ from switchml.torch.compression import (
 from switchml.torch.compression.compressor import flagged, next_of, together
 from switchml.torch.compression.payloads import pack, unpack
 from switchml.torch.compression.requests import Average, Gather, Largest, join, lane_bits
-from switchml.torch.compression.sharded import AllGather, ReduceScatter
+from switchml.torch.compression.sharded import CompressedAllGather, CompressedReduceScatter
 from switchml.torch.compression.table import memory_for
 from tests.torch.compression_references import simulated
 
@@ -228,12 +228,12 @@ def test_only_positional_methods_of_one_round_are_scattered() -> None:
     assert usable == ["none", "lanes", "codes", "signsgd", "signum"]
     for name in METHODS:
         if name in usable:
-            ReduceScatter(by_name(name))
+            CompressedReduceScatter(by_name(name))
         else:
             with pytest.raises(ValueError, match=f"{name} cannot be used in a reduce-scatter.*none, lanes"):
-                ReduceScatter(by_name(name))
+                CompressedReduceScatter(by_name(name))
     with pytest.raises(ValueError, match="bits is 4"):
-        AllGather(bits=4)
+        CompressedAllGather(bits=4)
 
 
 def counting(values: list[int]) -> Generator[Any, torch.Tensor, list[int]]:

@@ -34,7 +34,7 @@ from switchml.torch.compression import (
     compression_hook,
 )
 from switchml.torch.compression.compressor import flagged
-from switchml.torch.compression.sharded import AllGather, ReduceScatter
+from switchml.torch.compression.sharded import CompressedAllGather, CompressedReduceScatter
 from tests.torch.torch_harness import Ranks
 from tests.torch.training_tasks import WIDTH, assert_same_on_all_ranks, loss_of, parameters
 
@@ -314,9 +314,9 @@ def alone(rank: int) -> None:
     del exchange
     assert not any(thread.is_alive() for thread in threads)  # otherwise the end of the program could abort
     part = torch.empty(1000)
-    ReduceScatter(by_name("signsgd"))(part, gradient, dist.group.WORLD, dist.ReduceOp.AVG)
+    CompressedReduceScatter(by_name("signsgd"))(part, gradient, dist.group.WORLD, dist.ReduceOp.AVG)
     assert torch.equal(part, torch.where(gradient >= 0, 1.0, -1.0))
-    AllGather()(part, gradient, dist.group.WORLD)
+    CompressedAllGather()(part, gradient, dist.group.WORLD)
     torch.testing.assert_close(part, gradient, rtol=0, atol=0.02)
 
 
@@ -426,9 +426,9 @@ def sharded(compressed: bool, method: str = "lanes") -> nn.Module:
     for module in (model[0], model[2], model):
         fully_shard(module, mesh=mesh)
         if compressed:
-            module.set_custom_reduce_scatter(ReduceScatter(by_name(method)))
+            module.set_custom_reduce_scatter(CompressedReduceScatter(by_name(method)))
             if method == "lanes":
-                module.set_custom_all_gather(AllGather(bits=8))
+                module.set_custom_all_gather(CompressedAllGather(bits=8))
     return model
 
 
@@ -453,9 +453,9 @@ def fully_sharded(rank: int) -> None:
             assert bool(bad.isnan().all())
     group = dist.group.WORLD
     with pytest.raises(ValueError, match="is an AVG, not"):
-        ReduceScatter(by_name("none"))(torch.empty(1), torch.empty(2), group, dist.ReduceOp.SUM)
+        CompressedReduceScatter(by_name("none"))(torch.empty(1), torch.empty(2), group, dist.ReduceOp.SUM)
     with pytest.raises(TypeError, match=r"not torch\.float64 on cpu"):
-        AllGather()(torch.empty(2).double(), torch.empty(1).double(), group)
+        CompressedAllGather()(torch.empty(2).double(), torch.empty(1).double(), group)
 
 
 def test_fully_shard_with_compressed_collectives(ranks: Ranks) -> None:
@@ -467,10 +467,10 @@ def sharded_bytes(rank: int) -> list[int]:
     sent = []
     group, x, part = dist.group.WORLD, torch.ones(4096), torch.empty(2048)
     calls: tuple[Callable[[], object], ...] = (
-        lambda: ReduceScatter(by_name("none"))(part, x, group, dist.ReduceOp.AVG),
-        lambda: ReduceScatter(by_name("lanes", bits=8))(part, x, group, dist.ReduceOp.AVG),
-        lambda: ReduceScatter(by_name("signsgd"))(part, x, group, dist.ReduceOp.AVG),
-        lambda: AllGather()(x, part, group),
+        lambda: CompressedReduceScatter(by_name("none"))(part, x, group, dist.ReduceOp.AVG),
+        lambda: CompressedReduceScatter(by_name("lanes", bits=8))(part, x, group, dist.ReduceOp.AVG),
+        lambda: CompressedReduceScatter(by_name("signsgd"))(part, x, group, dist.ReduceOp.AVG),
+        lambda: CompressedAllGather()(x, part, group),
     )
     for call in calls:
         before = switchml.torch.statistics()["wire_bytes"]

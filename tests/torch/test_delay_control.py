@@ -21,7 +21,7 @@ from switchml.topologies.shaped_links import Shape
 from switchml.torch import statistics
 from switchml.torch.compression import Average, DelayControl, Exchange, Outcome, Place, Rounds, by_name
 from switchml.torch.compression.compressor import next_of
-from switchml.torch.compression.control import Clock, Control, RoundTrips
+from switchml.torch.compression.control import BusyTimer, Control, RoundTrips
 from tests.support.fabric_harness import needs_namespaces
 from tests.torch.conftest import running_fabric
 from tests.torch.torch_harness import Ranks, RendezvousServer
@@ -72,7 +72,7 @@ def test_single_slow_steps_change_nothing_and_changes_are_apart() -> None:
 
 def test_a_clock_counts_the_time_in_which_something_is_under_way() -> None:
     times = iter([1.0, 4.0, 10.0, 11.0])
-    clock = Clock(lambda: next(times))
+    clock = BusyTimer(lambda: next(times))
     for call in (clock.begin, clock.begin, clock.end, clock.end, clock.begin, clock.end):
         call()
     assert clock.take() == 4.0
@@ -103,7 +103,7 @@ def test_all_ranks_decide_by_the_mean_of_their_times() -> None:
     """Let one of four ranks measure 2.4 s, in which nothing changes, and then two of them."""
     methods = [DelayControl(TARGET) for _ in range(4)]
     for method in methods:
-        method._clock = Clock(lambda: 0.0)
+        method._clock = BusyTimer(lambda: 0.0)
 
     def step(number: int, times: Sequence[float]) -> int:
         bits = stepped(methods, number)

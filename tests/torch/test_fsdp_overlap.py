@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from switchml.torch.compression import by_name
-from switchml.torch.compression.sharded import AllGather, ReduceScatter
+from switchml.torch.compression.sharded import CompressedAllGather, CompressedReduceScatter
 from switchml.torch.fsdp import overlap
 from tests.torch.torch_harness import Ranks
 from tests.torch.training_tasks import STEPS, WIDTH, loss_of, parameters, run_steps
@@ -113,8 +113,8 @@ def over_replicas() -> Any:
 def compressed() -> Any:
     model = sharded()
     for module in (*model.layers, model):
-        module.set_custom_reduce_scatter(ReduceScatter(by_name("signsgd")))
-        module.set_custom_all_gather(AllGather(bits=8))
+        module.set_custom_reduce_scatter(CompressedReduceScatter(by_name("signsgd")))
+        module.set_custom_all_gather(CompressedAllGather(bits=8))
     return model
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import switchml.torch
-from switchml.torch.long_sums import CALLS_BETWEEN_LOOKS, LongSums, Turn
+from switchml.torch.long_sums import CALLS_BETWEEN_LOOKS, LongSums, LongSumTurn
 from switchml.torch.paths import LEAST_LONG_SUM_BYTES, LONG_SUMS_OVER_GLOO, path_of_long_sum
 from tests.torch.torch_harness import Ranks
 
@@ -45,7 +45,7 @@ def took_gloo(act: object, *arguments: object) -> bool:
 # ---- the order of looks ----------------------------------------------------------------------------------------------
 
 
-def taken(sums: LongSums, nbytes: int) -> Turn:
+def taken(sums: LongSums, nbytes: int) -> LongSumTurn:
     turn = sums.next_turn(nbytes)
     assert turn is not None
     sums.take(turn)
@@ -56,7 +56,7 @@ def test_sums_follow_the_look_of_their_size() -> None:
     sums = LongSums()
     assert sums.next_turn(LEAST_LONG_SUM_BYTES - 1) is None
 
-    def path_of(turn: Turn) -> str | None:
+    def path_of(turn: LongSumTurn) -> str | None:
         return turn.path(WORLD_SIZE, "shared memory")
 
     look = taken(sums, LEAST_LONG_SUM_BYTES)

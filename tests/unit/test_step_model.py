@@ -8,7 +8,7 @@ import pytest
 
 from switchml.common.errors import NoStepsError
 from switchml.ops import advice
-from switchml.ops.step_model import Collective, Load, RankStep, Recording, Way, gloo_way, network_way, predicted
+from switchml.ops.step_model import Load, RankStep, Recording, StepCollective, Way, gloo_way, network_way, predicted
 
 SPEED = 1000.0  # bytes per second
 RANKS = 4
@@ -105,19 +105,22 @@ def test_gradients_that_travel_during_the_next_forward_pass(tmp_path: Path) -> N
 
 
 def test_loads() -> None:
-    plain = Collective("all_reduce", 4096, "float32")
+    plain = StepCollective("all_reduce", 4096, "float32")
     assert gloo_way().load(plain, 4).up == pytest.approx(1.5 * 4096 * 1514 / 1448)
     assert network_way().load(plain, 4).up == pytest.approx(4096 + 4 * 74)
     assert network_way(bits=8).load(plain, 4).down == pytest.approx(1024 + 74)
-    assert network_way(skips_zeros=True).load(Collective("all_reduce", 4096, "float32", 0.25), 4).up == pytest.approx(
-        1024 + 74
-    )
-    assert network_way(bits=8).load(Collective("all_reduce", 4096, "int32"), 4).up == pytest.approx(4096 + 4 * 74)
-    halves = Collective("all_reduce", 4096, "bfloat16")
+    assert network_way(skips_zeros=True).load(
+        StepCollective("all_reduce", 4096, "float32", 0.25), 4
+    ).up == pytest.approx(1024 + 74)
+    assert network_way(bits=8).load(StepCollective("all_reduce", 4096, "int32"), 4).up == pytest.approx(4096 + 4 * 74)
+    halves = StepCollective("all_reduce", 4096, "bfloat16")
     assert (network_way().load(halves, 8).up, network_way().load(halves, 16).up) == pytest.approx(
         (4096 + 4 * 74, 8192 + 8 * 74)
     )
-    scatter, gather = Collective("reduce_scatter_single", 4096, "float32"), Collective("all_gather", 4096, "bfloat16")
+    scatter, gather = (
+        StepCollective("reduce_scatter_single", 4096, "float32"),
+        StepCollective("all_gather", 4096, "bfloat16"),
+    )
     assert network_way().load(scatter, 4).up == pytest.approx(3072 + 4 * 74)
     assert network_way().load(scatter, 4).down == pytest.approx(1024 + 4 * 74)
     assert network_way(bits=8).load(gather, 4).down == pytest.approx(3072 + 4 * 74)
@@ -125,7 +128,7 @@ def test_loads() -> None:
 
 def test_parts_of_a_reduce_scatter_are_those_of_all_ranks(tmp_path: Path) -> None:
     found = recording(FSDP, 10.0, tmp_path)
-    assert found.collectives[0][4] == Collective("reduce_scatter", 250 * RANKS, "float32")
+    assert found.collectives[0][4] == StepCollective("reduce_scatter", 250 * RANKS, "float32")
 
 
 def test_programs_without_steps(tmp_path: Path) -> None:

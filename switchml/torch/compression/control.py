@@ -70,7 +70,7 @@ class DelayControl(Compressor):
         self.sensor = sensor
         self._bits = LANE_BITS[0]
         self._control = Control(self.target, [bits for bits in LANE_BITS if bits >= least_bits])
-        self._clock = Clock()
+        self._clock = BusyTimer()
         self._round_trips = RoundTrips(lambda: (0.0, 0))  # those of a group, once it has one
         self._step: int | None = None
         self._elements = 0  # of the buckets of this step so far
@@ -188,7 +188,7 @@ class Control:
             self._seconds.clear()
 
 
-class Clock:
+class BusyTimer:
     """Measures the time in which at least one of several things is under way."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

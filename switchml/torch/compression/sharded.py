@@ -1,7 +1,7 @@
 """Compressed collectives for `fully_shard`.
 
-    model.set_custom_reduce_scatter(ReduceScatter(by_name("lanes", bits=8)))
-    model.set_custom_all_gather(AllGather(bits=8))
+    model.set_custom_reduce_scatter(CompressedReduceScatter(by_name("lanes", bits=8)))
+    model.set_custom_all_gather(CompressedAllGather(bits=8))
 
 `fully_shard` calls them for each of its groups of parameters; call the setters of each module that it has sharded.
 """
@@ -24,7 +24,7 @@ from switchml.torch.compression.table import require_scatterable
 from switchml.torch.device_backend import switchml_group
 from switchml.torch.process_group import SwitchMLProcessGroup
 
-__all__ = ["AllGather", "ReduceScatter"]
+__all__ = ["CompressedAllGather", "CompressedReduceScatter"]
 
 _BLOCK: Final = 256  # elements with one unit
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
@@ -36,7 +36,7 @@ class _Memory:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class ReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
+class CompressedReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
     """A reduce-scatter of gradients with a method whose results can be decoded in parts.
 
     Args:
@@ -94,7 +94,7 @@ class ReduceScatter(_Memory, _fsdp_api.ReduceScatter):  # type: ignore[misc]
         return _now_or_later(request.scatter(group, bad), decode, async_op)
 
 
-class AllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
+class CompressedAllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
     """An all-gather of parameters in 8 bits, with the largest magnitude of each 256 elements as their unit.
 
     All ranks, also the owner of a shard, compute with the rounded parameters. The optimizer keeps the exact ones.
