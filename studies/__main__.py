@@ -8,7 +8,7 @@ import click
 
 from switchml.commands.bench import bench_show
 from switchml.commands.root import Root, terminate
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 
 class _Studies(Root):
@@ -29,7 +29,7 @@ def studies(context: click.Context) -> None:
     studies/README.md compares the results with the published ones. Settings are those of switchml-ctl, such as the
     variable SWITCHML_RUN_DIR.
     """
-    context.obj = Session(None, None, None)
+    context.obj = CommandSession(None, None, None)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

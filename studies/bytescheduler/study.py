@@ -20,7 +20,7 @@ from switchml.topologies.shaped_links import queue_text, rate_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["command"]
 
@@ -97,7 +97,7 @@ def schedules(name: str, policies: str, text: str) -> StudyCommand:
     @parameters.count("--steps", high=10_000, default=6, help_text="Steps per turn, after three that are not timed.")
     @parameters.torch_python
     @click.pass_obj
-    def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
+    def command(session: CommandSession, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
         [found] = parameters.measured(run, ByteSchedulerOptions(bytes=size, **chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 

@@ -21,7 +21,7 @@ from switchml.topologies.shaped_links import rate_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["command"]
 
@@ -190,7 +190,7 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
     )
     @parameters.torch_python
     @click.pass_obj
-    def command(session: Session, /, **chosen: Any) -> list[BenchmarkResult]:
+    def command(session: CommandSession, /, **chosen: Any) -> list[BenchmarkResult]:
         [found] = parameters.measured(run, GraceOptions(**chosen), session.settings().run_dir)
         return [dataclasses.replace(found, benchmark=name)]
 

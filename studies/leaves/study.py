@@ -20,7 +20,7 @@ from switchml.topologies.shaped_links import queue_text, rate_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["command"]
 
@@ -75,7 +75,7 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
 )
 @parameters.torch_python
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
+def command(session: CommandSession, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time all-reduces of hosts with several ranks, with and without a switch on each host. Needs root.
 
     The links are those of `bench links`. With a switch on each host the ranks share memory with it, and it sends one

@@ -18,7 +18,7 @@ from switchml.topologies.shaped_links import queue_text, rate_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["command"]
 
@@ -78,7 +78,7 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
 @parameters.calls_after_one(high=10_000, default=1)
 @parameters.torch_python
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
+def command(session: CommandSession, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time all-reduces by parameter servers, by a ring and by a switch, with the formula of each. Needs root.
 
     The links are those of `bench links`.

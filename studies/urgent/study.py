@@ -18,7 +18,7 @@ from switchml.topologies.shaped_links import queue_text, rate_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["command"]
 
@@ -69,7 +69,7 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
 @parameters.count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
 @parameters.calls_after_one(high=10_000, default=1)
 @click.pass_obj
-def command(session: Session, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
+def command(session: CommandSession, /, size: int, **chosen: Any) -> list[BenchmarkResult]:
     """Time an all-reduce of priority 7, alone and behind a large one of priority 0. Needs root.
 
     The links are those of `bench links`; the last row is over shared memory.

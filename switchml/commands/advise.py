@@ -13,7 +13,7 @@ import click
 
 from switchml.commands.command import Command, Parsed
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ Examples:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def advise(
-    session: Session,
+    session: CommandSession,
     workers: int,
     link: int | None,
     steps: int,
@@ -121,7 +121,7 @@ def _require_shaping() -> None:
     require_shaping()
 
 
-def _predicted(session: Session, command: Sequence[str], workers: int, rate: int, limits: Limits) -> Advice:
+def _predicted(session: CommandSession, command: Sequence[str], workers: int, rate: int, limits: Limits) -> Advice:
     from switchml.ops import recorded_steps
     from switchml.ops.advice import advise as advice_on
 
@@ -134,7 +134,7 @@ def _predicted(session: Session, command: Sequence[str], workers: int, rate: int
     return advice_on(command, rate, traced, gloo, switch)
 
 
-def _measured(session: Session, command: Sequence[str], advice: Advice, limits: Limits) -> Advice:
+def _measured(session: CommandSession, command: Sequence[str], advice: Advice, limits: Limits) -> Advice:
     """Run the choices that need no change of the program in turns, twice; return the advice with their medians."""
     from switchml.ops.recorded_steps import shaped_hosts
     from switchml.topologies.shaped_links import rate_text

@@ -19,7 +19,7 @@ from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
     from switchml.benchmarks.results import BenchmarkResult
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
 
 __all__ = ["BenchCommand", "Figures", "bench_group", "bench_show"]
 
@@ -317,7 +317,7 @@ Examples:
 @parameters.calls_after_one(high=10_000, default=1)
 @parameters.torch_python
 @click.pass_obj
-def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+def bench_links(session: CommandSession, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time collectives over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
 
     Each worker has a network namespace and a link to a bridge, with a token bucket at both ends. SwitchML and its
@@ -343,7 +343,7 @@ Examples:
 @parameters.count("--steps", high=10_000, default=2, help_text="Steps per turn, after one that is not timed.")
 @parameters.torch_python
 @click.pass_obj
-def bench_ddp(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
+def bench_ddp(session: CommandSession, /, **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time training steps with DDP and FSDP over links of a chosen rate, compared with Gloo. Needs root.
 
     The links are those of `bench links`. The interpreter that --torch-python names needs torch and switchml.

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands.command import Group
+from switchml.commands.command import CommandGroup
 from switchml.commands.result import Result
 from switchml.common.role import Role
 
 if TYPE_CHECKING:
     from switchml.ops.certificates import Issued
 
-__all__ = ["Certificates", "certs_group"]
+__all__ = ["CertificateList", "certs_group"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Certificates(Result):
+class CertificateList(Result):
     """Certificates that were created, or found."""
 
     issued: Sequence[Issued]
@@ -42,7 +42,7 @@ _days = click.option(
 )
 
 
-@click.group("certs", cls=Group)
+@click.group("certs", cls=CommandGroup)
 def certs_group() -> None:
     """Create and list certificates for TLS, with your own authority (docs/security.md)."""
 
@@ -63,7 +63,7 @@ def certs_group() -> None:
     "--agent", "agents", multiple=True, metavar="NAME", help="Agent's --name; repeat for more.  [default: this host's]"
 )
 @_days
-def init_authority(directory: Path, switches: tuple[str, ...], agents: tuple[str, ...], days: int) -> Certificates:
+def init_authority(directory: Path, switches: tuple[str, ...], agents: tuple[str, ...], days: int) -> CertificateList:
     """Create an authority in DIRECTORY, and certificates for a fabric.
 
     Each is in a separate directory for --tls: controller, switch-NAME, agent-NAME, and admin, operator and viewer for
@@ -72,7 +72,7 @@ def init_authority(directory: Path, switches: tuple[str, ...], agents: tuple[str
     """
     from switchml.ops.certificates import init
 
-    return Certificates(init(directory, switches, agents or (socket.gethostname(),), days))
+    return CertificateList(init(directory, switches, agents or (socket.gethostname(),), days))
 
 
 @certs_group.command(
@@ -92,19 +92,19 @@ Examples:
     help="Tenant whose quotas apply to its jobs, or whose ranks an agent accepts.",
 )
 @_days
-def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int) -> Certificates:
+def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int) -> CertificateList:
     """Issue another certificate with the authority in DIRECTORY, or renew one."""
     from switchml.ops.certificates import issue
 
-    return Certificates([issue(directory, Role(role), name or role, tenant, days)])
+    return CertificateList([issue(directory, Role(role), name or role, tenant, days)])
 
 
 @certs_group.command(
     "list", epilog="\b\nExamples:\n  switchml-ctl certs list certs\n  switchml-ctl certs list certs --json"
 )
 @_directory
-def list_certificates(directory: Path) -> Certificates:
+def list_certificates(directory: Path) -> CertificateList:
     """List the certificates in DIRECTORY, those that expire first at the top."""
     from switchml.ops.certificates import listed
 
-    return Certificates(listed(directory))
+    return CertificateList(listed(directory))

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["Command", "Group", "Parsed", "TextCommand", "request_json", "setting", "wants_json", "wants_wide"]
+__all__ = ["Command", "CommandGroup", "Parsed", "TextCommand", "request_json", "setting", "wants_json", "wants_wide"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ def _continued(line: str, width: int) -> list[str]:
     return [f"{line[:end]} \\", *_continued(f"      {line[end + 1 :]}", width)]
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of such commands."""
 
     command_class = Command

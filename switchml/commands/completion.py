@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from switchml.commands.command import Command
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 if TYPE_CHECKING:
     from switchml.controller.client import ControllerClient
@@ -99,7 +99,7 @@ def _named(
     given: dict[str, Any] = {
         name: options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")
     }
-    silent = Session(**given).client(_SECONDS, notice=lambda _text: None)
+    silent = CommandSession(**given).client(_SECONDS, notice=lambda _text: None)
     with contextlib.suppress(ControllerError, OperationError), silent as client:
         return list({item.value: item for item in ask(client) if item.value.startswith(incomplete)}.values())
     return []

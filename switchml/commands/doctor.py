@@ -11,7 +11,7 @@ import click
 from switchml.commands.command import Command
 from switchml.commands.exit_status import ExitCode
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 if TYPE_CHECKING:
     from switchml.ops.doctor import Check
@@ -38,7 +38,7 @@ class Diagnosis(Result):
 
 @click.command("doctor", cls=Command, epilog="\b\nExample:\n  switchml-ctl doctor")
 @click.pass_obj
-def examine(session: Session) -> Diagnosis:
+def examine(session: CommandSession) -> Diagnosis:
     """Check this machine, the run directory and the controller, and say what to change."""
     from switchml.ops import doctor
 

@@ -14,7 +14,7 @@ import click
 from switchml.commands.command import Command, Parsed
 from switchml.commands.completion import complete_job, complete_switch
 from switchml.commands.result import Feed, Result, message_dict
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 if TYPE_CHECKING:
     from switchml.controller.proto import events_pb2 as pb
@@ -80,7 +80,7 @@ Examples:
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events as they occur.")
 @click.pass_obj
 def show_events(
-    session: Session,
+    session: CommandSession,
     job: str | None,
     last: int,
     since: float | None,

@@ -12,7 +12,7 @@ import click
 from switchml.commands.command import Command, setting
 from switchml.commands.exit_status import ExitCode
 from switchml.commands.result import Result, message_dict
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ Examples:
 @setting("fabric.address")
 @setting("fabric.certificates")
 @click.pass_obj
-def up(session: Session, /, **options: Any) -> FabricStarted:
+def up(session: CommandSession, /, **options: Any) -> FabricStarted:
     """Start switches, controller and agents as processes of this machine.
 
     They run until `switchml-ctl down`. A fabric that already runs is left as it is; it is an error if the given options
@@ -186,7 +186,7 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
 
 @click.command("down", cls=Command, epilog="\b\nExample:\n  switchml-ctl down")
 @click.pass_obj
-def down(session: Session) -> FabricEnded:
+def down(session: CommandSession) -> FabricEnded:
     """Stop the jobs of this run directory's fabric and end its processes."""
     from switchml.launch import fabric
 
@@ -198,7 +198,7 @@ def down(session: Session) -> FabricEnded:
     "status", cls=Command, epilog="\b\nExamples:\n  switchml-ctl status\n  switchml-ctl status --json | jq .state"
 )
 @click.pass_obj
-def status(session: Session) -> FabricFound | FabricRunning:
+def status(session: CommandSession) -> FabricFound | FabricRunning:
     """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if no fabric runs, or not all of it."""
     from switchml.common.errors import NoFabricError
     from switchml.launch import fabric

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands.command import Group, setting
+from switchml.commands.command import CommandGroup, setting
 from switchml.commands.completion import complete_job
 from switchml.commands.result import Rendered, Result, message_dict
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 from switchml.common.job_numbers import MAX_PRIORITY
 from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
@@ -293,7 +293,7 @@ _job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job
 # ---- commands -------------------------------------------------------------------------------------------------------
 
 
-@click.group("job", cls=Group)
+@click.group("job", cls=CommandGroup)
 def job_group() -> None:
     """Start, watch and stop jobs. JOB is a job's id or name."""
 
@@ -369,7 +369,7 @@ Examples:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def start_job(
-    session: Session,
+    session: CommandSession,
     /,
     workers: int,
     name: str,
@@ -448,7 +448,7 @@ def _start_detached(arguments: Sequence[str]) -> Rendered:
 @job_group.command("list", epilog="\b\nExamples:\n  switchml-ctl job list\n  switchml-ctl job list --all --json")
 @click.option("--all", "include_ended", is_flag=True, help="Include jobs that have ended.")
 @click.pass_obj
-def list_jobs(session: Session, include_ended: bool) -> Jobs:
+def list_jobs(session: CommandSession, include_ended: bool) -> Jobs:
     """List jobs; after the end of the fabric, those that the controller's store holds."""
     with session.records() as records:
         return Jobs(records.list_jobs(include_ended=include_ended), include_ended)
@@ -457,7 +457,7 @@ def list_jobs(session: Session, include_ended: bool) -> Jobs:
 @job_group.command("show", epilog="\b\nExamples:\n  switchml-ctl job show digits\n  switchml-ctl job show 7 --json")
 @_job_argument
 @click.pass_obj
-def show_job(session: Session, job: str) -> JobFound:
+def show_job(session: CommandSession, job: str) -> JobFound:
     """Show one job: its ranks, where they run, their positions, and the switch's counters."""
     with session.records() as records:
         return JobFound(records.get_job(job))
@@ -472,7 +472,7 @@ Examples:
 )
 @_job_argument
 @click.pass_obj
-def job_status(session: Session, job: str) -> JobStanding:
+def job_status(session: CommandSession, job: str) -> JobStanding:
     """Show a job's status: its state, losses and epochs, and the slowest rank and how far it lags."""
     from switchml.ops.stragglers import straggler
 
@@ -484,7 +484,7 @@ def job_status(session: Session, job: str) -> JobStanding:
 @job_group.command("watch", epilog="\b\nExample:\n  switchml-ctl job watch digits")
 @_job_argument
 @click.pass_obj
-def watch_job(session: Session, job: str) -> JobWatch:
+def watch_job(session: CommandSession, job: str) -> JobWatch:
     """Watch a job until it ends; a rank that the others wait for is named. With --json only its end is printed.
 
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1.
@@ -508,7 +508,7 @@ Examples:
     help="Wait at most S seconds.  [default: no limit]",
 )
 @click.pass_obj
-def wait_job(session: Session, job: str, timeout: float | None) -> JobEnd:
+def wait_job(session: CommandSession, job: str, timeout: float | None) -> JobEnd:
     """Wait silently until a job has ended, then print its outcome.
 
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1; 124 after --timeout.
@@ -537,7 +537,7 @@ Examples:
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Show only the last N lines of each rank.")
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job and the ranks' commands have ended.")
 @click.pass_obj
-def logs(session: Session, job: str, rank: int | None, tail: int | None, follow: bool) -> JobLogs:
+def logs(session: CommandSession, job: str, rank: int | None, tail: int | None, follow: bool) -> JobLogs:
     """Print the output of a job's commands. Logs remain after the job's end, and after the end of the fabric."""
     from switchml.launch import job_logs
 
@@ -551,7 +551,7 @@ def logs(session: Session, job: str, rank: int | None, tail: int | None, follow:
 @click.argument("job", required=False, metavar="JOB", shell_complete=complete_job)
 @click.option("--all", "every", is_flag=True, help="Stop all live jobs.")
 @click.pass_obj
-def stop_job(session: Session, job: str | None, every: bool) -> JobFound | Jobs:
+def stop_job(session: CommandSession, job: str | None, every: bool) -> JobFound | Jobs:
     """Stop a job and free its slots. A job that has ended is shown as it is."""
     if (job is not None) == every:
         raise click.UsageError("give a JOB or --all")
@@ -582,7 +582,7 @@ Examples:
     help="Draw the timeline into this file; needs matplotlib.",
 )
 @click.pass_obj
-def profile_job(session: Session, job: str, seconds: float | None, calls: int, plot: Path | None) -> JobProfile:
+def profile_job(session: CommandSession, job: str, seconds: float | None, calls: int, plot: Path | None) -> JobProfile:
     """Show how a job spends its time: each rank's thread, its agent and the switch, and the latest calls.
 
     quantize, wait and dequantize are the time of the rank's own thread, as the average of a call and the percentage.

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from switchml.commands.command import Group, Parsed
+from switchml.commands.command import CommandGroup, Parsed
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 __all__ = ["MonitoringFile", "monitoring_group"]
 
@@ -43,7 +43,7 @@ def _token(path: str) -> str:
     return read_token(Path(path))
 
 
-@click.group("monitoring", cls=Group)
+@click.group("monitoring", cls=CommandGroup)
 def monitoring_group() -> None:
     """Print the files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/monitoring.md)."""
 
@@ -67,7 +67,7 @@ Examples:
 )  # fmt: skip
 @click.pass_obj
 def show_configuration(
-    session: Session, daemons: tuple[dict[str, Any], ...], token: str | None, rules: Path | None
+    session: CommandSession, daemons: tuple[dict[str, Any], ...], token: str | None, rules: Path | None
 ) -> MonitoringFile:
     """Print a configuration of Prometheus for the run directory's fabric, or for daemons.
 

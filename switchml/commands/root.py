@@ -238,7 +238,7 @@ def cli(
 
     Options take precedence over environment variables, and those over the configuration file.
     """
-    from switchml.commands.session import Session
+    from switchml.commands.session import CommandSession
     from switchml.commands.standard_streams import note
     from switchml.common.variables import unknown_variables
 
@@ -246,7 +246,7 @@ def cli(
     if unknown:
         note(unknown)
     assert isinstance(context.command, Root)
-    context.obj = Session(
+    context.obj = CommandSession(
         controller,
         run_dir,
         config_file,

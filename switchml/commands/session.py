@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from switchml.launch.run_directory import RunDirectory
     from switchml.launch.settings import Settings
 
-__all__ = ["Session"]
+__all__ = ["CommandSession"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Session:
+class CommandSession:
     """The options before the command.
 
     `arguments` is the whole command line; `rendered` returns the text of a result.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands.command import Group, Parsed
+from switchml.commands.command import CommandGroup, Parsed
 from switchml.commands.completion import complete_agent, complete_switch
 from switchml.commands.result import Result, message_dict
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 from switchml.common.job_numbers import HIGHEST_PORT
 from switchml.common.shares import share
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentFound",
-    "Agents",
+    "AgentList",
     "Losses",
-    "Ports",
+    "PortList",
     "SwitchEntries",
     "SwitchFound",
-    "Switches",
+    "SwitchList",
     "agent_group",
     "switch_group",
 ]
 
 
 @dataclasses.dataclass(frozen=True)
-class Switches(Result):
+class SwitchList(Result):
     """The switches that the controller drives."""
 
     switches: Sequence[pb.Switch]
@@ -78,7 +78,7 @@ class Losses(Result):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ports(Result):
+class PortList(Result):
     """The ports of a switch, with their traffic."""
 
     ports: Sequence[PortActivity]
@@ -89,7 +89,7 @@ class Ports(Result):
 
 
 @dataclasses.dataclass(frozen=True)
-class Agents(Result):
+class AgentList(Result):
     """The agents that have registered with the controller."""
 
     agents: Sequence[pb.Agent]
@@ -124,17 +124,17 @@ _switch_argument = click.argument(
 _SHARE = Parsed("share", share)
 
 
-@click.group("switch", cls=Group)
+@click.group("switch", cls=CommandGroup)
 def switch_group() -> None:
     """Show switches, and let them drop packets on purpose."""
 
 
 @switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
 @click.pass_obj
-def list_switches(session: Session) -> Switches:
+def list_switches(session: CommandSession) -> SwitchList:
     """List the switches that the controller drives."""
     with session.client() as client:
-        return Switches(client.list_switches())
+        return SwitchList(client.list_switches())
 
 
 @switch_group.command(
@@ -142,7 +142,7 @@ def list_switches(session: Session) -> Switches:
 )
 @_switch_argument
 @click.pass_obj
-def show_switch(session: Session, name: str) -> SwitchEntries:
+def show_switch(session: CommandSession, name: str) -> SwitchEntries:
     """Show tables, multicast groups and counters of a switch, read at this moment. Default: the only switch."""
     with session.client() as client:
         return SwitchEntries(client.show_switch(name))
@@ -179,7 +179,7 @@ Examples:
 @click.option("--off", is_flag=True, help="Drop no more packets.")
 @click.pass_obj
 def set_loss(
-    session: Session, name: str, ports: list[int], ingress: float | None, egress: float | None, off: bool
+    session: CommandSession, name: str, ports: list[int], ingress: float | None, egress: float | None, off: bool
 ) -> Losses:
     """Let a switch drop packets on purpose, at random, and show which ports do.
 
@@ -204,7 +204,7 @@ def set_loss(
     help="Seconds over which rates are measured.",
 )  # fmt: skip
 @click.pass_obj
-def show_ports(session: Session, name: str, interval: float) -> Ports:
+def show_ports(session: CommandSession, name: str, interval: float) -> PortList:
     """Show the ports of a switch: the agents attached to them, packets per second, and intentional losses.
 
     The switch counts contributions as it admits them; the agents count results.
@@ -212,7 +212,7 @@ def show_ports(session: Session, name: str, interval: float) -> Ports:
     from switchml.ops.switch_ports import look_twice
 
     with session.client() as client:
-        return Ports(look_twice(client, name, interval))
+        return PortList(look_twice(client, name, interval))
 
 
 @switch_group.command(
@@ -221,7 +221,7 @@ def show_ports(session: Session, name: str, interval: float) -> Ports:
 @_switch_argument
 @click.option("--wait", is_flag=True, help="Return when no job is left on it.")
 @click.pass_obj
-def drain_switch(session: Session, name: str, wait: bool) -> SwitchFound:
+def drain_switch(session: CommandSession, name: str, wait: bool) -> SwitchFound:
     """Place no new jobs on a switch, until `undrain`. Jobs that run there continue until they end."""
     with session.client() as client:
         found = client.drain_switch(name, True)
@@ -234,23 +234,23 @@ def drain_switch(session: Session, name: str, wait: bool) -> SwitchFound:
 @switch_group.command("undrain", epilog="\b\nExample:\n  switchml-ctl switch undrain leaf1")
 @_switch_argument
 @click.pass_obj
-def undrain_switch(session: Session, name: str) -> SwitchFound:
+def undrain_switch(session: CommandSession, name: str) -> SwitchFound:
     """Place new jobs on a switch again."""
     with session.client() as client:
         return SwitchFound(client.drain_switch(name, False))
 
 
-@click.group("agent", cls=Group)
+@click.group("agent", cls=CommandGroup)
 def agent_group() -> None:
     """Show agents."""
 
 
 @agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
 @click.pass_obj
-def list_agents(session: Session) -> Agents:
+def list_agents(session: CommandSession) -> AgentList:
     """List the agents that have registered with the controller."""
     with session.client() as client:
-        return Agents(client.list_agents())
+        return AgentList(client.list_agents())
 
 
 @agent_group.command(
@@ -258,7 +258,7 @@ def list_agents(session: Session) -> Agents:
 )
 @click.argument("name", metavar="AGENT", shell_complete=complete_agent)
 @click.pass_obj
-def show_agent(session: Session, name: str) -> AgentFound:
+def show_agent(session: CommandSession, name: str) -> AgentFound:
     """Show one agent and its ranks of live jobs."""
     with session.client() as client:
         return AgentFound(client.get_agent(name), client.list_jobs())

@@ -11,7 +11,7 @@ import click
 
 from switchml.commands.command import Command
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 
 if TYPE_CHECKING:
     from switchml.ops.top import Snapshot
@@ -45,7 +45,7 @@ Examples:
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Show one snapshot, after one interval.")
 @click.pass_obj
-def show_top(session: Session, interval: float, once: bool) -> Activity:
+def show_top(session: CommandSession, interval: float, once: bool) -> Activity:
     """Show live jobs with rates, retransmissions and lagging ranks, until interrupted. --json shows one snapshot.
 
     A job's rate is that of its slowest rank, in bytes of tensors. Agents report their counters once a second.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands.command import Group
+from switchml.commands.command import CommandGroup
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ControllerFile(Result):
         return {"configuration": self.configuration}
 
 
-@click.group("topology", cls=Group)
+@click.group("topology", cls=CommandGroup)
 def topology_group() -> None:
     """Show topologies, which `up --switch` lays out in network namespaces."""
 
@@ -63,7 +63,7 @@ Examples:
     help="Draw the topology into this file.",
 )
 @click.pass_obj
-def show_topology(session: Session, file: Path | None, picture: Path | None) -> TopologyFound:
+def show_topology(session: CommandSession, file: Path | None, picture: Path | None) -> TopologyFound:
     """Draw a topology file; default: that of the run directory's fabric, else the one that comes with SwitchML."""
     from switchml.topologies import drawing, topology
 
@@ -88,7 +88,7 @@ def controller_of_topology(file: Path) -> ControllerFile:
     return ControllerFile(controller_file.controller_file(topology.load(file)))
 
 
-def _laid_out(session: Session) -> Topology | None:
+def _laid_out(session: CommandSession) -> Topology | None:
     """Return the topology of the run directory's fabric, or None."""
     from switchml.launch import fabric
     from switchml.topologies.topology import Topology

@@ -11,7 +11,7 @@ import click
 from switchml.commands.command import Command
 from switchml.commands.exit_status import ExitCode
 from switchml.commands.result import Result
-from switchml.commands.session import Session
+from switchml.commands.session import CommandSession
 from switchml.commands.standard_streams import note
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Versions(Result):
 
 @click.command("version", cls=Command, epilog="\b\nExamples:\n  switchml-ctl version\n  switchml-ctl version --json")
 @click.pass_obj
-def show_versions(session: Session) -> Versions:
+def show_versions(session: CommandSession) -> Versions:
     """Show the version of this program, and those of the controller, the agents and the switches.
 
     The exit status is 1 if a version differs, and also 0 without a fabric.

@@ -38,7 +38,7 @@ class PortActivity:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _PortReading:
     """One reading of the counters: results by port and rank, contributions by port and entry."""
 
     time: float
@@ -73,7 +73,7 @@ def look_twice(client: ControllerClient, name: str, interval: float) -> list[Por
     ]
 
 
-def _look(client: ControllerClient, name: str) -> _Look:
+def _look(client: ControllerClient, name: str) -> _PortReading:
     detail = client.show_switch(name)
     agents: dict[int, list[pb.Agent]] = defaultdict(list)
     ports = {}
@@ -92,7 +92,7 @@ def _look(client: ControllerClient, name: str) -> _Look:
         for rank in job.ranks:
             if rank.agent in ports:
                 results[ports[rank.agent]][f"{job.key}/{rank.worker}"] = rank.counters.received
-    return _Look(time.monotonic(), detail, agents, contributions, results)
+    return _PortReading(time.monotonic(), detail, agents, contributions, results)
 
 
 def _added(before: Mapping[int, Mapping[str, int]], now: Mapping[int, Mapping[str, int]], port: int) -> int:

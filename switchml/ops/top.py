@@ -79,7 +79,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _JobReading:
     """One reading of the counters."""
 
     jobs: dict[int, pb.Job]  # by id
@@ -112,13 +112,13 @@ def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
         before = now
 
 
-def _look(client: ControllerClient) -> tuple[_Look, list[pb.Agent]]:
+def _look(client: ControllerClient) -> tuple[_JobReading, list[pb.Agent]]:
     agents = client.list_agents()
     jobs = {job.key: job for job in client.list_jobs()}
-    return _Look(jobs, {agent.name: agent.last_heartbeat for agent in agents}), agents
+    return _JobReading(jobs, {agent.name: agent.last_heartbeat for agent in agents}), agents
 
 
-def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
+def _activity(job: pb.Job, before: _JobReading, now: _JobReading) -> JobActivity:
     first = max((rank.position for rank in job.ranks), default=0)
     ranks = tuple(_rank_activity(job, rank, first, before, now) for rank in job.ranks)
     last = max(ranks, key=lambda rank: rank.behind, default=None)
@@ -138,7 +138,7 @@ def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
     )
 
 
-def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _Look) -> RankActivity:
+def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _JobReading, now: _JobReading) -> RankActivity:
     earlier = before.rank(job, rank.rank)
     passed = now.heartbeats.get(rank.agent, 0.0) - before.heartbeats.get(rank.agent, 0.0)
 

@@ -12,7 +12,7 @@ from switchml.commands.events import Events, FollowedEvents
 from switchml.commands.job import JobFound, JobLogs, JobReady, Jobs, JobWatch
 from switchml.commands.rendering import JsonRenderer, TextRenderer
 from switchml.commands.result import Rendered, Result
-from switchml.commands.switch import Agents
+from switchml.commands.switch import AgentList
 from switchml.commands.text.printing import Frame, print_text, text
 from switchml.controller.proto import events_pb2
 from switchml.controller.proto import switchml_pb2 as pb
@@ -34,7 +34,7 @@ def test_the_lines_to_copy_mean_to_a_shell_what_they_say() -> None:
 
 def test_brackets_and_colons_are_no_markup() -> None:
     registration = pb.Register(name="a1", host="[/red] [link=https://example.org]h[/link] :bug:", max_ranks=64)
-    assert registration.host in TextRenderer().rendered(Agents([pb.Agent(registration=registration, live=True)]))
+    assert registration.host in TextRenderer().rendered(AgentList([pb.Agent(registration=registration, live=True)]))
 
 
 def every_kind(kind: type[object]) -> Iterable[type[object]]:

@@ -16,7 +16,7 @@ from switchml.commands.job import JobFound, JobProfile, Jobs, JobStanding
 from switchml.commands.rendering import TextRenderer
 from switchml.commands.result import Result
 from switchml.commands.root import Deferred, cli
-from switchml.commands.switch import AgentFound, Agents, Ports, SwitchEntries, Switches
+from switchml.commands.switch import AgentFound, AgentList, PortList, SwitchEntries, SwitchList
 from switchml.commands.text.printing import console
 from switchml.commands.text.tables import table
 from switchml.commands.top import Activity
@@ -119,10 +119,10 @@ RESULTS: dict[str, Callable[[], Result]] = {
     "job status": lambda: JobStanding(job(), straggler(job())),
     "job profile": lambda: JobProfile(profile()),
     "advise": lambda: Advised(("python", "train.py"), advice()),
-    "switch list": lambda: Switches([switch("spine"), switch("leaf1")]),
+    "switch list": lambda: SwitchList([switch("spine"), switch("leaf1")]),
     "switch show": lambda: SwitchEntries(detail()),
-    "switch ports": lambda: Ports([PortActivity(1, (f"{HOST}-1",), 64, BILLIONS, 1234567.0, 1234567.0, 0.01, 0.01)]),
-    "agent list": lambda: Agents([agent(number) for number in range(4)]),
+    "switch ports": lambda: PortList([PortActivity(1, (f"{HOST}-1",), 64, BILLIONS, 1234567.0, 1234567.0, 0.01, 0.01)]),
+    "agent list": lambda: AgentList([agent(number) for number in range(4)]),
     "agent show": lambda: AgentFound(agent(1), [job()]),
     "top": lambda: Activity(iter([SNAPSHOT])),
     "version": lambda: Versions([Version("agent", HOST, "0.2.0.dev123+g1234567", False)]),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from switchml.commands.certs import Certificates
+from switchml.commands.certs import CertificateList
 from switchml.commands.text.printing import Part, text
 
 __all__: list[str] = []
 
 
-@text.register(Certificates)
-def _(made: Certificates) -> Iterator[Part]:
+@text.register(CertificateList)
+def _(made: CertificateList) -> Iterator[Part]:
     for one in made.issued:
         tenant = f" of {one.tenant}" if one.tenant else ""
         verb = "until" if one.not_after > datetime.now(timezone.utc) else "EXPIRED"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from switchml.commands.fabric import FabricEnded, FabricFound, FabricRunning, FabricStarted
 from switchml.commands.job import Jobs
-from switchml.commands.switch import Agents, Switches
+from switchml.commands.switch import AgentList, SwitchList
 from switchml.commands.text.printing import Part, text
 from switchml.commands.text.tables import table
 from switchml.launch.fabric_state import FabricStatus
@@ -29,8 +29,8 @@ def _(started: FabricStarted) -> Iterator[Part]:
 @text.register(FabricRunning)
 def _(running: FabricRunning) -> Iterator[Part]:
     yield from _processes(running.found)
-    yield from text(Switches(running.switches))
-    yield from text(Agents(running.agents))
+    yield from text(SwitchList(running.switches))
+    yield from text(AgentList(running.agents))
     yield from text(Jobs(running.jobs))
 
 

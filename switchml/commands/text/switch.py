@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from switchml.commands.switch import AgentFound, Agents, Losses, Ports, SwitchEntries, Switches, SwitchFound
+from switchml.commands.switch import AgentFound, AgentList, Losses, PortList, SwitchEntries, SwitchFound, SwitchList
 from switchml.commands.text.printing import Part, text
 from switchml.commands.text.tables import FittedTable, age, packet_columns, packet_counts, ranges, table
 from switchml.controller.proto import switchml_pb2 as pb
@@ -17,8 +17,8 @@ from switchml.dataplane.table_names import LOSS_TABLES
 __all__: list[str] = []
 
 
-@text.register(Switches)
-def _(found: Switches) -> Iterator[Part]:
+@text.register(SwitchList)
+def _(found: SwitchList) -> Iterator[Part]:
     yield _switches(found.switches) if found.switches else "the controller's configuration has no switch"
 
 
@@ -117,8 +117,8 @@ def _losses(losses: Sequence[pb.PortLoss]) -> FittedTable | str:
     return made
 
 
-@text.register(Ports)
-def _(found: Ports) -> Iterator[Part]:
+@text.register(PortList)
+def _(found: PortList) -> Iterator[Part]:
     if not found.ports:
         yield "no agent is attached to a port of the switch"
         return
@@ -139,8 +139,8 @@ def _(found: Ports) -> Iterator[Part]:
     yield made
 
 
-@text.register(Agents)
-def _(found: Agents) -> Iterator[Part]:
+@text.register(AgentList)
+def _(found: AgentList) -> Iterator[Part]:
     yield _agents(found.agents) if found.agents else "no agent has registered with the controller"
 
 
