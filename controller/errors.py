@@ -69,7 +69,7 @@ class JobNotFound(ControllerError):
 
 
 class JobEnded(ControllerError):
-    """The job ended before it was ready."""
+    """The job is over, and the call needs a live one."""
 
     status = "ABORTED"
 

@@ -8,7 +8,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.assignments import Assignments
 from switchml.host_agent.attachments import Attachments
 from switchml.host_agent.local_jobs import LocalJobs
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.orders import Orders
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
@@ -32,7 +32,7 @@ class Agent:
         self.orders = Orders(self.jobs, ranks, waiting, self.reports, self.assignments)
         self.attachments = Attachments(self.jobs, ranks, waiting, self.reports)
 
-    async def stop(self, failure: Failure) -> None:
+    async def stop(self, failure: JobFailure) -> None:
         """End every job because the agent ends; return when all ranks are closed."""
         self.jobs.end_all(failure)
         await self.assignments.finish()

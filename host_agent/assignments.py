@@ -21,7 +21,7 @@ from switchml.host_agent.epoch_change import follows
 from switchml.host_agent.errors import AssignmentRefused
 from switchml.host_agent.local_job import LocalJob
 from switchml.host_agent.local_jobs import LocalJobs
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.waiting import Waiting, WaitingRanks
@@ -82,7 +82,7 @@ class Assignments:
             self._ranks.close(held.successor.ranks.values())
             held.successor = None
         if held is not None and not follows(held, assignment):
-            self._jobs.end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
+            self._jobs.end(held, JobFailure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
         job = LocalJob(assignment, {})
         with self._jobs.opening(job):
             try:
@@ -133,7 +133,7 @@ class Assignments:
         why = "the switch with which its ranks share memory has ended"
         event = pb.RankEvent(kind=pb.RankEvent.KIND_SWITCH_GONE, detail=why)
         self._reports.record(job, next(iter(job.ranks.values())), event)
-        self._jobs.end(job, Failure("SwitchLost", (), f"agent {self._jobs.agent}: {why}"))
+        self._jobs.end(job, JobFailure("SwitchLost", (), f"agent {self._jobs.agent}: {why}"))
 
 
 def _check(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:

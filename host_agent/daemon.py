@@ -26,7 +26,7 @@ from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from switchml.host_agent.agent import Agent
 from switchml.host_agent.errors import AgentError
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.outbox import Outbox
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.session import Session
@@ -182,7 +182,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await agent.stop(Failure("AgentLost", (), f"agent {options.name} was stopped"))
+        await agent.stop(JobFailure("AgentLost", (), f"agent {options.name} was stopped"))
         await server.close()
         options.daemon.ready_file.clear()
         engine.stop()

@@ -11,7 +11,7 @@ from typing import Final
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.local_job import LocalJob
 from switchml.host_agent.local_jobs import LocalJobs
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 
@@ -124,5 +124,7 @@ def switch_over(old: LocalJob, new: LocalJob, reports: Reports) -> None:
     for previous in old.ranks.values():
         process, previous.process = previous.process, None
         if process is not None:
-            process.fail(Failure("WorkerLost", (previous.rank,), f"this rank was declared lost: {succession.message}"))
+            process.fail(
+                JobFailure("WorkerLost", (previous.rank,), f"this rank was declared lost: {succession.message}")
+            )
     _log.info("%s: continues in epoch %d", new, succession.previous_epoch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from switchml.common.job_numbers import seconds_to_open
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.host_agent.messages import Closed, Failure
+from switchml.host_agent.messages import JobFailure, RanksClosed
 
 if TYPE_CHECKING:
     from switchml.host_agent._engine import RankStatus
@@ -24,10 +24,10 @@ class Process(Protocol):
     def pid(self) -> int:
         """The process id."""
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: JobFailure) -> None:
         """Tell the process that its job has ended. Does not wait, and raises nothing."""
 
-    def ranks_closed(self, closed: Closed) -> None:
+    def ranks_closed(self, closed: RanksClosed) -> None:
         """Tell the process that other ranks have closed. As `fail`."""
 
     def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
@@ -62,8 +62,8 @@ class LocalJob:
     assignment: pb.Assignment
     ranks: dict[int, LocalRank]
     activated: asyncio.Event = field(default_factory=asyncio.Event)
-    closed: Closed | None = None  # the ranks that have closed first
-    failure: Failure | None = None  # set when the job has ended
+    closed: RanksClosed | None = None  # the ranks that have closed first
+    failure: JobFailure | None = None  # set when the job has ended
     successor: LocalJob | None = None  # the job in the next epoch, until that is active
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when a successor takes over, or the job ends
 

@@ -11,7 +11,7 @@ from typing import Final
 from switchml.common.names import parse_job_reference
 from switchml.host_agent.errors import AttachRefused
 from switchml.host_agent.local_job import LocalJob, LocalRank
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.ranks import EngineRanks
 
 __all__ = ["LocalJobs"]
@@ -117,7 +117,7 @@ class LocalJobs(Mapping[int, LocalJob]):
         """Register a live job's next epoch in place of the present one."""
         self._live[new.assignment.job] = new
 
-    def end(self, job: LocalJob, failure: Failure) -> None:
+    def end(self, job: LocalJob, failure: JobFailure) -> None:
         """End a live job: its processes get `failure`, and its ranks are closed."""
         _log.info("%s: over: %s", job, failure.message)
         job.failure = failure
@@ -137,7 +137,7 @@ class LocalJobs(Mapping[int, LocalJob]):
         while len(self._ended) > _REMEMBERED_JOBS:
             self._ended.popitem(last=False)
 
-    def end_all(self, failure: Failure) -> None:
+    def end_all(self, failure: JobFailure) -> None:
         """End every job, and open no more ranks of those that are being opened."""
         self._opening.clear()
         for job in list(self._live.values()):

@@ -17,11 +17,11 @@ from switchml.host_agent.errors import BadMessage
 __all__ = [
     "MESSAGE_BYTES",
     "Attach",
-    "Call",
+    "ReportedCall",
     "CheckFailed",
     "Close",
-    "Closed",
-    "Failure",
+    "RanksClosed",
+    "JobFailure",
     "Missing",
     "Request",
     "parse",
@@ -78,7 +78,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Call:
+class ReportedCall:
     """One collective call, as the rank made it.
 
     `op` is "sum" or "avg" for an all-reduce, `elements` the number of elements of its array, `root` that of a
@@ -98,14 +98,14 @@ class CheckFailed:
     """The check of the result at a stream position (in chunks) does not match the rank's call."""
 
     position: int
-    call: Call
+    call: ReportedCall
 
 
 Request = Union[Attach, Close, Missing, CheckFailed]  # noqa: UP007 - evaluated at import, also on Python 3.10
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """The reason why a job cannot continue, as its processes are told."""
 
     error: str
@@ -118,7 +118,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Closed:
+class RanksClosed:
     """The ranks that have closed first, and the number of calls that they had made: no later call can end."""
 
     ranks: Sequence[int]
@@ -163,7 +163,7 @@ def parse(data: bytes) -> Request:
             raise BadMessage("`call` must be a JSON object")
         return CheckFailed(
             position=_number(message, "position", _UINT64),
-            call=Call(
+            call=ReportedCall(
                 sequence=_number(call, "sequence", _UINT64),
                 operation=_text(call, "operation"),
                 op=_text(call, "op", WORD_LENGTH),  # with all of its options

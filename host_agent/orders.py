@@ -13,7 +13,7 @@ from switchml.host_agent.assignments import Assignments
 from switchml.host_agent.epoch_change import Quiescing, switch_over
 from switchml.host_agent.local_job import LocalJob
 from switchml.host_agent.local_jobs import LocalJobs
-from switchml.host_agent.messages import Closed, Failure
+from switchml.host_agent.messages import JobFailure, RanksClosed
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.waiting import WaitingRanks
@@ -34,10 +34,10 @@ _ERRORS: Final = {
 }
 
 
-def failure_of(revocation: pb.Revocation) -> Failure:
+def failure_of(revocation: pb.Revocation) -> JobFailure:
     """Return the failure that the job's processes are told."""
     reason = enum_word(pb.RevocationReason, revocation.reason)
-    return Failure(
+    return JobFailure(
         _ERRORS.get(revocation.reason, "JobFailed"),
         list(revocation.ranks),
         revocation.message or f"the controller ended the job ({reason.lower().replace('_', ' ')})",
@@ -123,7 +123,7 @@ class Orders:
         job = self._jobs.in_epoch(message.job, message.epoch)
         if job is None:
             return  # the job has ended here, or has changed its epoch
-        job.closed = Closed(list(message.ranks), message.calls)
+        job.closed = RanksClosed(list(message.ranks), message.calls)
         for rank in job.ranks.values():
             if rank.process is not None:
                 rank.process.ranks_closed(job.closed)

@@ -23,9 +23,9 @@ from switchml.host_agent.messages import (
     Attach,
     CheckFailed,
     Close,
-    Closed,
-    Failure,
+    JobFailure,
     Missing,
+    RanksClosed,
     encode,
     parse,
 )
@@ -64,13 +64,13 @@ class ProcessConnection:
         """The process id, as the kernel reports it."""
         return self._pid
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: JobFailure) -> None:
         """Tell the process that its job has ended, or refuse its request if it has no rank yet."""
         if self._rank is not None:
             self._rank = None
             self._send(failure.to_message())
 
-    def ranks_closed(self, closed: Closed) -> None:
+    def ranks_closed(self, closed: RanksClosed) -> None:
         """Tell the process that other ranks have closed; one that attaches now is told after that."""
         if self._rank is not None:
             self._send(closed.to_message())

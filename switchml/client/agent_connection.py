@@ -20,7 +20,7 @@ from typing import Any, Final
 from switchml.client.errors import ConnectError
 from switchml.common.peer_credentials import peer_credentials
 
-__all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
+__all__ = ["AgentConnection", "Attachment", "JobFailure", "attach"]
 
 MESSAGE_BYTES: Final = 64 * 1024  # of an answer or event, which may name all ranks of a job
 _VERDICT_SECONDS: Final = 10.0  # for the controller to compare the calls of all ranks after a failed check
@@ -46,7 +46,7 @@ class Attachment:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """The reason why the job cannot continue, as the agent reported it."""
 
     error: str
@@ -57,7 +57,7 @@ class Failure:
 OnClosed = Callable[[tuple[int, ...], int], None]
 """Learns that ranks have closed, and after how many calls."""
 
-OnMove = Callable[[Attachment, Sequence[int], Failure], "int | None"]
+OnMove = Callable[[Attachment, Sequence[int], JobFailure], "int | None"]
 """Changes to another epoch after the loss of ranks; returns the new attention descriptor."""
 
 
@@ -192,7 +192,7 @@ class AgentConnection:
     def start(
         self,
         attention_fd: int,
-        on_failure: Callable[[Failure], None],
+        on_failure: Callable[[JobFailure], None],
         on_attention: Callable[[], None],
         on_closed: OnClosed,
         on_move: OnMove,
@@ -257,7 +257,7 @@ class AgentConnection:
     def _listen(
         self,
         attention_fd: int,
-        on_failure: Callable[[Failure], None],
+        on_failure: Callable[[JobFailure], None],
         on_attention: Callable[[], None],
         on_closed: OnClosed,
         on_move: OnMove,
@@ -291,7 +291,7 @@ class AgentConnection:
                         poll.unregister(attention_fd)
                     verdict_due = None
                     moved = _moved(message, descriptors, on_move)
-                    if isinstance(moved, Failure):
+                    if isinstance(moved, JobFailure):
                         on_failure(moved)
                     elif moved is not None:
                         attention_fd = moved
@@ -304,7 +304,7 @@ class AgentConnection:
                         poll.unregister(self._sock)
             if verdict_due is not None and time.monotonic() >= verdict_due:
                 verdict_due = None
-                on_failure(Failure("IntegrityError", (), f"no verdict came within {_VERDICT_SECONDS:g} s"))
+                on_failure(JobFailure("IntegrityError", (), f"no verdict came within {_VERDICT_SECONDS:g} s"))
         if self._ends_itself:
             self._close_descriptors()
 
@@ -316,7 +316,7 @@ class AgentConnection:
             return {}, []
 
 
-def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> int | Failure | None:
+def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> int | JobFailure | None:
     """Change to another epoch.
 
     Returns:
@@ -324,20 +324,20 @@ def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> 
         change failed.
 
     """
-    loss = Failure("WorldChanged", _ranks(message, "lost"), str(message.get("message")))
+    loss = JobFailure("WorldChanged", _ranks(message, "lost"), str(message.get("message")))
     attachment = _attachment(message)
     try:
         if attachment is None or len(descriptors) not in (2, 3):
-            return Failure("AgentLost", (), "the agent's message about the new epoch is malformed")
+            return JobFailure("AgentLost", (), "the agent's message about the new epoch is malformed")
         return on_move(attachment, descriptors, loss)
     except (OSError, ValueError) as error:
-        return Failure("AgentLost", (), f"the memory of the new epoch cannot be used: {error}")
+        return JobFailure("AgentLost", (), f"the memory of the new epoch cannot be used: {error}")
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _failure(message: dict[str, Any]) -> Failure:
+def _failure(message: dict[str, Any]) -> JobFailure:
     if message.get("type") in ("failed", "refused"):
-        return Failure(str(message.get("error")), _ranks(message), str(message.get("message")))
-    return Failure("AgentLost", (), "the agent on this host ended without a message, or is of another version")
+        return JobFailure(str(message.get("error")), _ranks(message), str(message.get("message")))
+    return JobFailure("AgentLost", (), "the agent on this host ended without a message, or is of another version")

@@ -21,7 +21,7 @@ from switchml.client.run_directory import agent_sockets, configured_run_director
 from switchml.common.names import names_in_list
 from switchml.common.variables import unknown_variables
 
-__all__ = ["Target", "find_target", "job_of_launch", "launch_label", "rendezvous_key", "require_one_launcher"]
+__all__ = ["RankTarget", "find_target", "job_of_launch", "launch_label", "rendezvous_key", "require_one_launcher"]
 
 _log = logging.getLogger(__name__)
 _LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
@@ -35,7 +35,7 @@ _GENERATED: Final = re.compile("none|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class Target:
+class RankTarget:
     """The rank to attach to. `world_size` is None if it must not be compared with the job's.
 
     With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with this key, and has a
@@ -61,7 +61,7 @@ def find_target(
     create: bool | None = None,
     on_failure: str | None = None,
     aggregators: Sequence[str] | None = None,
-) -> Target:
+) -> RankTarget:
     """Return the rank that the arguments name, completed from `environ`.
 
     Raises:
@@ -98,13 +98,13 @@ def find_target(
             " start --aggregators`, or pass `create`"
         )
     if not create:
-        return Target(socket_path, str(job), rank, world_size)
+        return RankTarget(socket_path, str(job), rank, world_size)
     on_failure = on_failure or environ.get("SWITCHML_ON_FAILURE") or "abort"
     if on_failure not in _ON_FAILURE:
         raise ConnectError(f"on_failure (SWITCHML_ON_FAILURE) is {on_failure!r}; it is one of {', '.join(_ON_FAILURE)}")
     slots = _number(environ, "SWITCHML_SLOTS") or 0
     names = _aggregators(environ, aggregators)
-    return Target(socket_path, str(job), rank, world_size, True, slots, on_failure, names)
+    return RankTarget(socket_path, str(job), rank, world_size, True, slots, on_failure, names)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchml.client.agent_connection import Attachment, Failure
+from switchml.client.agent_connection import Attachment, JobFailure
 from switchml.client.calls import Call
 from switchml.client.errors import (
     AgentLost,
@@ -20,7 +20,7 @@ from switchml.common.job_numbers import rank_numbers
 __all__ = ["error_of", "world_changed"]
 
 
-def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
+def error_of(failure: JobFailure, who: str, call: Call | None) -> SwitchMLError:
     """Return the exception for `failure` of the rank described by `who`; `call` is its call at the failed position."""
     what = f"{who}: {failure.message.rstrip('.')}."
     again = "Start the job again."
@@ -42,7 +42,7 @@ def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
     return JobEnded(f"{what} ({failure.error}) {again}", failed=True)
 
 
-def world_changed(loss: Failure, who: str, now: Attachment, completed: int) -> WorldChanged:
+def world_changed(loss: JobFailure, who: str, now: Attachment, completed: int) -> WorldChanged:
     """Return the exception that tells the rank described by `who` that its job continues in another epoch."""
     restarted = f"; rank {rank_numbers(now.joined)} is a new process" if now.joined else ""
     return WorldChanged(

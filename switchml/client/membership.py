@@ -14,7 +14,7 @@ from typing import Final
 
 from switchml import _native
 from switchml.client import lifetime
-from switchml.client.agent_connection import AgentConnection, Attachment, Failure
+from switchml.client.agent_connection import AgentConnection, Attachment, JobFailure
 from switchml.client.calls import Call
 from switchml.client.epoch_calls import EpochCalls, Submitted, communicator_over
 from switchml.client.errors import (
@@ -285,7 +285,7 @@ class Membership:
             )
             self._calls.ranks_closed(error, made)
 
-    def _take_failure(self, failure: Failure) -> None:
+    def _take_failure(self, failure: JobFailure) -> None:
         """Set the error of all calls from the agent's report (control thread)."""
         with self._state:
             error = error_of(failure, self.description, self._calls.suspect or self._calls.first)
@@ -298,7 +298,7 @@ class Membership:
 
     # ---- another epoch, and the end ----------------------------------------------------------------------------------
 
-    def _move(self, attachment: Attachment, descriptors: Sequence[int], loss: Failure) -> int:
+    def _move(self, attachment: Attachment, descriptors: Sequence[int], loss: JobFailure) -> int:
         """Continue in another epoch (control thread); return the attention descriptor of its native communicator.
 
         Unfinished calls of the old epoch fail with `WorldChanged`: the same ones on all ranks.
@@ -356,7 +356,7 @@ class Membership:
             self.end()
 
 
-def _fail(this: weakref.ref[Membership], failure: Failure) -> None:
+def _fail(this: weakref.ref[Membership], failure: JobFailure) -> None:
     membership = this()
     if membership is not None:
         membership._take_failure(failure)
@@ -375,7 +375,7 @@ def _ranks_closed(this: weakref.ref[Membership], ranks: tuple[int, ...], made: i
 
 
 def _move(
-    this: weakref.ref[Membership], attachment: Attachment, descriptors: Sequence[int], loss: Failure
+    this: weakref.ref[Membership], attachment: Attachment, descriptors: Sequence[int], loss: JobFailure
 ) -> int | None:
     membership = this()
     return None if membership is None else membership._move(attachment, descriptors, loss)

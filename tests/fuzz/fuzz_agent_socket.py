@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=["host_agent"]):
     from switchml.host_agent.agent import Agent
     from switchml.host_agent.errors import AssignmentRefused
     from switchml.host_agent.local_job import LocalJob
-    from switchml.host_agent.messages import MESSAGE_BYTES, Failure
+    from switchml.host_agent.messages import MESSAGE_BYTES, JobFailure
     from switchml.host_agent.ranks import EngineRanks
     from switchml.host_agent.reports import Reports
     from switchml.host_agent.socket_server import SocketServer
@@ -165,7 +165,7 @@ async def converse(data: atheris.FuzzedDataProvider) -> None:
             process.socket.close()
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        await agent.stop(Failure("AgentLost", (), "the end"))
+        await agent.stop(JobFailure("AgentLost", (), "the end"))
         assert not agent.reports.statuses()
         await server.close()
 

@@ -24,7 +24,7 @@ from switchml.dataplane.softswitch._native import ShmPortSpec, Switch, UdpPortSp
 from switchml.host_agent._engine import Engine
 from switchml.host_agent.agent import Agent
 from switchml.host_agent.local_job import LocalJob
-from switchml.host_agent.messages import Failure
+from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.socket_server import SocketServer
@@ -240,7 +240,7 @@ class Fabric:
 
     def close(self) -> None:
         for one in self.agents:
-            self.wait(one.agent.stop(Failure("AgentLost", (), "the test is over")))
+            self.wait(one.agent.stop(JobFailure("AgentLost", (), "the test is over")))
             self.wait(one.server.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)

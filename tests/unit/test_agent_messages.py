@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from switchml.common.version import same_release
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import BadMessage
-from switchml.host_agent.messages import Attach, Call, CheckFailed, Close, Missing, parse
+from switchml.host_agent.messages import Attach, CheckFailed, Close, Missing, ReportedCall, parse
 from switchml.host_agent.orders import failure_of
 
 ATTACH = {"type": "attach", "version": "0.1.0", "job": "j", "rank": 3, "world_size": 8, "pid": 17}
@@ -30,7 +30,7 @@ def test_messages_that_are_right() -> None:
     assert parse(b'{"type": "close", "epoch": 7, "calls": 9, "loss": "why"}') == Close(7, 9, "why")
     assert parse(b'{"type": "missing"}') == Missing()
     assert parse(json.dumps({"type": "check_failed", "position": 9, "call": CALL}).encode()) == CheckFailed(
-        9, Call(2**64 - 1, "all_reduce", "sum", "float32", 5, 0)
+        9, ReportedCall(2**64 - 1, "all_reduce", "sum", "float32", 5, 0)
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchml.client.environment import Target, find_target, launch_label, rendezvous_key
+from switchml.client.environment import RankTarget, find_target, launch_label, rendezvous_key
 from switchml.client.errors import ConnectError
 from switchml.client.run_directory import configured_run_directory
 from switchml.launch import settings as config
@@ -44,7 +44,7 @@ def without(*names: str) -> dict[str, str]:
 
 
 def test_all_from_the_environment() -> None:
-    assert find_target(FULL) == Target(Path("/run/a.sock"), "train", 3, 8)
+    assert find_target(FULL) == RankTarget(Path("/run/a.sock"), "train", 3, 8)
 
 
 def test_the_world_size_is_optional() -> None:
@@ -52,8 +52,8 @@ def test_the_world_size_is_optional() -> None:
 
 
 def test_arguments_come_first() -> None:
-    assert find_target(FULL, "/b.sock", 7, 0, 2) == Target(Path("/b.sock"), "7", 0, 2)
-    assert find_target({}, Path("/b.sock"), "j", 0) == Target(Path("/b.sock"), "j", 0, None)
+    assert find_target(FULL, "/b.sock", 7, 0, 2) == RankTarget(Path("/b.sock"), "7", 0, 2)
+    assert find_target({}, Path("/b.sock"), "j", 0) == RankTarget(Path("/b.sock"), "j", 0, None)
 
 
 def test_aggregators_of_a_new_job() -> None:
@@ -91,19 +91,19 @@ def test_numbers_that_are_none(name: str, value: str) -> None:
 
 def test_under_torchrun_the_job_is_created() -> None:
     target = find_target(TORCHRUN)
-    assert target == Target(Path("/run/a.sock"), rendezvous_key(TORCHRUN), 5, 8, create=True)
+    assert target == RankTarget(Path("/run/a.sock"), rendezvous_key(TORCHRUN), 5, 8, create=True)
     assert find_target({**TORCHRUN, "SWITCHML_SLOTS": "256"}).slots == 256
 
 
 def test_a_job_that_was_started_comes_before_torchruns() -> None:
     target = find_target({**TORCHRUN, "SWITCHML_JOB": "train"})
-    assert target == Target(Path("/run/a.sock"), "train", 5, 8)
+    assert target == RankTarget(Path("/run/a.sock"), "train", 5, 8)
     assert find_target({**TORCHRUN, "SWITCHML_JOB": "train", "SWITCHML_SLOTS": "256"}).slots == 0
-    assert find_target(TORCHRUN, job="other", create=False) == Target(Path("/run/a.sock"), "other", 5, 8)
+    assert find_target(TORCHRUN, job="other", create=False) == RankTarget(Path("/run/a.sock"), "other", 5, 8)
 
 
 def test_a_key_can_be_given() -> None:
-    made = Target(Path("/b.sock"), "k", 0, 2, create=True)
+    made = RankTarget(Path("/b.sock"), "k", 0, 2, create=True)
     assert find_target({}, "/b.sock", "k", 0, 2, create=True) == made
     assert find_target({"SWITCHML_JOB": "k", "RANK": "0", "WORLD_SIZE": "2"}, "/b.sock", create=True) == made
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import switchml
-from switchml.client.agent_connection import Failure
+from switchml.client.agent_connection import JobFailure
 from switchml.client.calls import Call
 from switchml.client.errors import with_remark
 from switchml.client.failures import error_of
@@ -91,7 +91,7 @@ CALL = Call(0, "all_reduce", "sum", sequence=12)
     ],
 )
 def test_the_agents_word_becomes_an_exception(word: str, kind: type[switchml.SwitchMLError]) -> None:
-    error = error_of(Failure(word, (1, 4), "the reason."), "rank 2 of job 'j'", CALL)
+    error = error_of(JobFailure(word, (1, 4), "the reason."), "rank 2 of job 'j'", CALL)
     assert type(error) is kind
     assert str(error).startswith("rank 2 of job 'j': the reason. ")
     assert "the job again" in str(error)
