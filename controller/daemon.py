@@ -22,7 +22,7 @@ from switchml.common.grpc_connections import CONNECTION_OPTIONS, limit_connectio
 from switchml.common.grpc_guard import Guard
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import TlsError
-from switchml.common.turns import Turns
+from switchml.common.turns import FairTurns
 from switchml.common.version import VERSION
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.config import ControllerConfig, load_config
@@ -73,7 +73,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
         quotas = Quotas(config.tenants)
         controller = Controller(store, _switches(config, store), quotas, clock, config.shared_agents)
         controller.recovery.take_over()
-        turns = Turns()
+        turns = FairTurns()
         access = Access(store.events, quotas, turns)
         server = _server(controller, access, turns)
         tasks: list[asyncio.Task[None]] = []
@@ -93,13 +93,13 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
             served = None
             if daemon.metrics is not None:
                 # Imported only if needed, because the import takes a tenth of a second.
-                from switchml.common.metrics_server import MetricsServer, on_loop
+                from switchml.common.metrics_server import MetricsExporter, on_loop
                 from switchml.controller.metrics import ControllerMetrics
 
                 numbers = ControllerMetrics(
                     controller.jobs, controller.agents, controller.switches, controller.pools, store.events
                 )
-                served = MetricsServer(daemon.metrics, on_loop(numbers), config.security.certificates).address
+                served = MetricsExporter(daemon.metrics, on_loop(numbers), config.security.certificates).address
             daemon.ready_file.write(address=address, **({} if served is None else {"metrics": served}))
             protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
             about = f"version {VERSION}, listens on {address} {protection}"
@@ -150,7 +150,7 @@ def _switches(config: ControllerConfig, store: Store) -> Switches:
     )
 
 
-def _server(controller: Controller, access: Access, turns: Turns) -> grpc.aio.Server:
+def _server(controller: Controller, access: Access, turns: FairTurns) -> grpc.aio.Server:
     guard = Guard(access.check, BOUNDS, refuse)
     server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[guard], maximum_concurrent_rpcs=CALLS_AT_ONCE)
     jobs, events = controller.jobs, controller.store.events

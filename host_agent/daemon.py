@@ -163,11 +163,11 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     metrics = None
     if options.daemon.metrics is not None:
         # The metrics server takes a tenth of a second to import.
-        from switchml.common.metrics_server import MetricsServer, on_loop
+        from switchml.common.metrics_server import MetricsExporter, on_loop
         from switchml.host_agent.metrics import AgentMetrics
 
         numbers = AgentMetrics(engine, agent.jobs, options.name, options.transport, lambda: outbox.connected)
-        metrics = MetricsServer(options.daemon.metrics, on_loop(numbers), security.certificates).address
+        metrics = MetricsExporter(options.daemon.metrics, on_loop(numbers), security.certificates).address
     ready = {"socket": str(options.socket), "name": options.name} | ({} if metrics is None else {"metrics": metrics})
     tasks: list[asyncio.Task[object]] = []
     try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import finsy as fy
 import grpc
 
-from switchml.common.tls import Options, Security, TlsError, switch_name
+from switchml.common.tls import ChannelOptions, Security, TlsError, switch_name
 from switchml.controller.drivers import (
     Capabilities,
     Driver,
@@ -116,7 +116,7 @@ class BfrtDriver(Driver):
                 self._connection, self.connected, self.primary, self.api_version = None, False, False, ""
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def _channel(self, options: Options) -> grpc.aio.Channel:
+    def _channel(self, options: ChannelOptions) -> grpc.aio.Channel:
         try:
             return self._security.aio_channel(self.settings.control, switch_name(self.settings.name), options)
         except TlsError as error:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from switchml.common.deadline import within
 from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
-from switchml.common.tls import Options
+from switchml.common.tls import ChannelOptions
 from switchml.controller.drivers.bfrt_schema import ALL_PIPES
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
@@ -75,7 +75,7 @@ class BfrtSession:
 
     def __init__(
         self,
-        channel: Callable[[Options], grpc.aio.Channel],
+        channel: Callable[[ChannelOptions], grpc.aio.Channel],
         device_id: int,
         port_changed: Callable[[pb.TableEntry, bool], None],
     ) -> None:

@@ -33,7 +33,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState
 from switchml.dataplane.constants import Verdict
 
-__all__ = ["SILENT_READINGS", "Link", "LostLinks", "link_states"]
+__all__ = ["SILENT_READINGS", "LinkDirection", "LostLinks", "link_states"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _QUIET_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkDirection:
     """One direction of a link between two switches of a tree."""
 
     sender: str
@@ -64,7 +64,7 @@ class _Standing:
     due: float = 0.0  # the time of the next reading of all switches
     since: float = 0.0  # the time of the first reading of all switches
     traffic: Mapping[str, JobTraffic] | None = None  # of each switch, read last; None while sums are completed
-    silent: Counter[Link] = field(default_factory=Counter)
+    silent: Counter[LinkDirection] = field(default_factory=Counter)
 
 
 class LostLinks:
@@ -109,7 +109,7 @@ class LostLinks:
         if dead and _is_watched(live):
             self._endings.end(live, JobState.FAILED, _why(live, dead, seconds), pb.REVOCATION_REASON_SWITCH_LOST)
 
-    async def _dead_links(self, live: LiveJob) -> tuple[list[Link], float]:
+    async def _dead_links(self, live: LiveJob) -> tuple[list[LinkDirection], float]:
         """Return the links that have been silent often enough, and for how many seconds.
 
         Only a tree that completes no sum is read as a whole.
@@ -142,7 +142,7 @@ class LostLinks:
             standing.since, standing.due = now, now + _QUIET_SECONDS
 
 
-def _why(live: LiveJob, dead: Sequence[Link], seconds: float) -> str:
+def _why(live: LiveJob, dead: Sequence[LinkDirection], seconds: float) -> str:
     """Return what happened in words: the links, what was seen, and what to check."""
     by_name = {switch.name: switch.config for switch in live.switches}
     ports = []
@@ -183,7 +183,7 @@ def _is_watched(live: LiveJob) -> bool:
 
 def link_states(
     job: Job, before: Mapping[str, JobTraffic], now: Mapping[str, JobTraffic]
-) -> Iterator[tuple[Link, bool]]:
+) -> Iterator[tuple[LinkDirection, bool]]:
     """Yield the links of a tree that should have carried packets between two readings, and whether none arrived."""
     for place in job.switches:
         above, starved = _Received(before[place.switch], now[place.switch]), []
@@ -191,14 +191,14 @@ def link_states(
             below = _Received(before[child.switch], now[child.switch])
             arrived = above.contributions(job.wire_number(child)) > 0
             if arrived or below.counted(Verdict.FORWARDED):
-                yield Link(child.switch, place.switch), not arrived
+                yield LinkDirection(child.switch, place.switch), not arrived
             if below.results:
-                yield Link(place.switch, child.switch), False
+                yield LinkDirection(place.switch, child.switch), False
             elif arrived:
                 starved.append(child)
         if starved and above.counted(Verdict.RESENT):
             last = min(starved, key=lambda child: now[child.switch].verdicts[Verdict.COMPLETED])
-            yield Link(place.switch, last.switch), True
+            yield LinkDirection(place.switch, last.switch), True
 
 
 @dataclass(frozen=True)

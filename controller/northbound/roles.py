@@ -18,7 +18,7 @@ import grpc
 from switchml.common.names import NAME_LENGTH, full_name
 from switchml.common.role import Role
 from switchml.common.tls import Identity, identity_of
-from switchml.common.turns import Turns, become
+from switchml.common.turns import FairTurns, become
 from switchml.controller.admission.quotas import Quotas
 from switchml.controller.errors import PermissionDenied, TooManyCalls
 from switchml.controller.northbound.call_limits import CallLimits
@@ -79,7 +79,7 @@ class Access:
     Calls are served in the `turns` of their callers.
     """
 
-    def __init__(self, events: EventLog, quotas: Quotas, turns: Turns) -> None:
+    def __init__(self, events: EventLog, quotas: Quotas, turns: FairTurns) -> None:
         self._events = events
         self._quotas = quotas
         self._turns = turns

@@ -14,7 +14,7 @@ import grpc
 from switchml.common.deadline import within
 from switchml.common.grpc_guard import Requests
 from switchml.common.message_bounds import BoundExceeded
-from switchml.common.turns import Turns, become, in_turns, measured
+from switchml.common.turns import FairTurns, become, in_turns, measured
 from switchml.common.version import VERSION
 from switchml.controller.admission.request import JobRequest
 from switchml.controller.admission.slots import SlotPools
@@ -146,7 +146,7 @@ class AgentsService(pb_grpc.AgentsServicer):
     """The service Agents."""
 
     def __init__(
-        self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog, turns: Turns
+        self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog, turns: FairTurns
     ) -> None:
         self._turns = turns
         self._agents = agents

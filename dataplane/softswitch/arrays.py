@@ -15,7 +15,7 @@ from switchml.dataplane.softswitch._native import Switch
 from switchml.dataplane.softswitch.errors import P4RuntimeError
 from switchml.dataplane.softswitch.native_tables import native_errors
 from switchml.dataplane.softswitch.pipeline_config import Dimensions
-from switchml.dataplane.softswitch.schema import LANE_NAME, Counter, Register, Schema
+from switchml.dataplane.softswitch.schema import LANE_NAME, CounterArray, Register, Schema
 from switchml.dataplane.softswitch.table_entry import invalid, read_counter_data
 
 __all__ = ["Counters", "Registers"]
@@ -54,7 +54,7 @@ class Counters:
         counter = self._counter(request.counter_id)
         yield from self._read(counter, _indexes(counter.name, request, counter.size))
 
-    def _read(self, counter: Counter, indexes: range) -> Iterator[p4r.CounterEntry]:
+    def _read(self, counter: CounterArray, indexes: range) -> Iterator[p4r.CounterEntry]:
         read, _ = self._access[counter.name]
         for index in indexes:
             with native_errors(counter.name):
@@ -62,7 +62,7 @@ class Counters:
             data = p4r.CounterData(packet_count=packets, byte_count=byte_count)
             yield p4r.CounterEntry(counter_id=counter.id, index=p4r.Index(index=index), data=data)
 
-    def _counter(self, counter_id: int) -> Counter:
+    def _counter(self, counter_id: int) -> CounterArray:
         if not counter_id:
             raise invalid("counter_id is 0, which is not a valid id")
         counter = self._counters.get(counter_id)

@@ -19,7 +19,7 @@ from switchml.common.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from switchml.dataplane.devices import Poll
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
-from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.device import P4RuntimeDevice
 from switchml.dataplane.softswitch.pipeline_config import Dimensions
 from switchml.dataplane.softswitch.ports import (
     DpdkPort,
@@ -39,7 +39,7 @@ from switchml.dataplane.softswitch.ports import (
 from switchml.dataplane.softswitch.server import create_server
 from switchml.dataplane.softswitch.servicer import Servicer
 
-__all__ = ["Options", "main", "serve"]
+__all__ = ["SoftSwitchOptions", "main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def _checked_address(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Options:
+class SoftSwitchOptions:
     """The options of the process. Drop, duplicate, delay and flip are fractions of the packets, 0 to 1."""
 
     grpc: str  # HOST:PORT or unix:/PATH
@@ -85,7 +85,7 @@ def _option(parse: Callable[[str], _T]) -> Callable[[str], _T]:
     return parsed
 
 
-async def serve(options: Options) -> None:
+async def serve(options: SoftSwitchOptions) -> None:
     """Run the switch until SIGTERM or SIGINT.
 
     Raises OSError, with a message for the user, if a port cannot be opened or the ready file cannot be written, and
@@ -98,17 +98,17 @@ async def serve(options: Options) -> None:
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
         switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed, options.flip)
-    device = Device(switch, frozenset(ports), options.dimensions)
+    device = P4RuntimeDevice(switch, frozenset(ports), options.dimensions)
     servicer = Servicer(options.device_id, device)
     metrics = None
     if options.daemon.metrics is not None:
         # The metrics server takes a tenth of a second to import.
-        from switchml.common.metrics_server import MetricsServer, on_loop
+        from switchml.common.metrics_server import MetricsExporter, on_loop
         from switchml.dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
         jobs = on_loop(lambda: jobs_of(device))
         numbers = SwitchMetrics(switch, ports, VERSION, jobs)
-        metrics = MetricsServer(options.daemon.metrics, numbers, security.certificates).address
+        metrics = MetricsExporter(options.daemon.metrics, numbers, security.certificates).address
     busy = BusyPeers()
     server, grpc_address = create_server(servicer, options.grpc, busy, security)
     await server.start()
@@ -320,7 +320,7 @@ def main(
         raise click.UsageError("a switch port is given twice")
     if shards > 1 and len(udp_ports) + len(dpdk_ports) != len(ports) and ports != (_DEFAULT_PORT,):
         raise click.UsageError("with several --shards all ports must be UDP or DPDK ports")
-    options = Options(
+    options = SoftSwitchOptions(
         grpc=endpoint,
         device_id=device_id,
         ports=ports,

@@ -18,7 +18,7 @@ from switchml.dataplane.softswitch.pipeline import Pipeline
 from switchml.dataplane.softswitch.pipeline_config import Dimensions, load_supported_p4info, verify
 from switchml.dataplane.softswitch.table_entry import invalid
 
-__all__ = ["Device"]
+__all__ = ["P4RuntimeDevice"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _SavedPipeline:
         return pipeline
 
 
-class Device:
+class P4RuntimeDevice:
     """One device: the native switch that carries packets, and its forwarding-pipeline configuration.
 
     Everything here runs in the server's event loop and never waits, so requests never overlap and no lock is needed.

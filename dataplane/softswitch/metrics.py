@@ -11,7 +11,7 @@ from switchml.common.counter_table import FAULTS, PORT
 from switchml.common.metrics_server import Families
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.device import P4RuntimeDevice
 from switchml.dataplane.softswitch.errors import P4RuntimeError
 
 __all__ = ["SwitchMetrics", "jobs_of"]
@@ -19,7 +19,7 @@ __all__ = ["SwitchMetrics", "jobs_of"]
 _JOB_TABLE: Final = ".job_table"
 
 
-def jobs_of(device: Device) -> list[int]:
+def jobs_of(device: P4RuntimeDevice) -> list[int]:
     """Return the ids of the jobs in the device's tables; call it on the event loop of the P4Runtime server."""
     try:
         pipeline = device.pipeline

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from finsy.proto import p4i
 
-__all__ = ["Action", "Counter", "Field", "LANE_NAME", "Parameter", "Register", "Schema", "Table", "short_name"]
+__all__ = ["Action", "CounterArray", "Field", "LANE_NAME", "Parameter", "Register", "Schema", "Table", "short_name"]
 
 LANE_NAME = re.compile(r"lane_(0|[1-9][0-9]{0,3})")
 """The name, without its control, of a register that holds one value of every slot."""
@@ -73,7 +73,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Counter:
+class CounterArray:
     """An indirect counter array."""
 
     id: int
@@ -98,7 +98,7 @@ class Schema:
         self.direct_counters = {counter.preamble.id: counter.direct_table_id for counter in p4info.direct_counters}
         self.tables = {table.preamble.id: self._table(table) for table in p4info.tables}
         self.counters = {
-            counter.preamble.id: Counter(counter.preamble.id, short_name(counter.preamble.name), counter.size)
+            counter.preamble.id: CounterArray(counter.preamble.id, short_name(counter.preamble.name), counter.size)
             for counter in p4info.counters
         }
         self.registers = {

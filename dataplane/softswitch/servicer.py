@@ -15,7 +15,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 
 from switchml.dataplane.softswitch.arbitration import Arbitration
-from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.device import P4RuntimeDevice
 from switchml.dataplane.softswitch.errors import P4RuntimeError, status_details
 from switchml.dataplane.softswitch.stream import Stream
 
@@ -34,7 +34,7 @@ _MAX_ARRAY_UPDATES = 128  # whole arrays set by one Write, each up to 65,536 ent
 class Servicer(p4r_grpc.P4RuntimeServicer):
     """P4Runtime for one device."""
 
-    def __init__(self, device_id: int, device: Device) -> None:
+    def __init__(self, device_id: int, device: P4RuntimeDevice) -> None:
         self._device = device
         self._arbitration = Arbitration(device_id)
         self._streams: set[Stream] = set()

@@ -21,7 +21,7 @@ from switchml.common.counters import Counter
 from switchml.common.metrics_address import MetricsPlace
 from switchml.common.tls import Certificates, TlsError
 
-__all__ = ["MOST_CONNECTIONS", "Families", "MetricsServer", "on_loop"]
+__all__ = ["MOST_CONNECTIONS", "Families", "MetricsExporter", "on_loop"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Families:
         return list(self._families.values())
 
 
-class MetricsServer(Collector):
+class MetricsExporter(Collector):
     """Serve the samples that `fill` adds to its Families on each request, and the process's CPU time, memory and files.
 
     `fill` is called in a thread of the server. The expiry of `certificates` is another sample. If the place has a

@@ -37,7 +37,7 @@ __all__ = [
     "SERVICES",
     "Certificates",
     "Identity",
-    "Options",
+    "ChannelOptions",
     "Pem",
     "Security",
     "TlsError",
@@ -65,7 +65,7 @@ _FILE_BYTES: Final = 1 << 20
 _UNIX: Final = "unix:"
 _GREETING_SECONDS: Final = 2.0
 
-Options = Sequence[tuple[str, Any]]
+ChannelOptions = Sequence[tuple[str, Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -227,7 +227,7 @@ class Security:
             return int(server.add_insecure_port(address))
         return int(server.add_secure_port(address, _server_credentials(certificates)))
 
-    def channel(self, address: str, name: str, options: Options = ()) -> grpc.Channel:
+    def channel(self, address: str, name: str, options: ChannelOptions = ()) -> grpc.Channel:
         """Return a channel to a server whose certificate must be for `name`, with the files' current contents.
 
         Raises:
@@ -240,7 +240,7 @@ class Security:
             return grpc.insecure_channel(target, list(options))
         return grpc.secure_channel(target, _channel_credentials(certificates), _named(name, options))
 
-    def aio_channel(self, address: str, name: str, options: Options = ()) -> grpc.aio.Channel:
+    def aio_channel(self, address: str, name: str, options: ChannelOptions = ()) -> grpc.aio.Channel:
         """Return the same for asyncio, to a single address.
 
         Raises:
@@ -265,7 +265,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _named(name: str, options: Options) -> list[tuple[str, Any]]:
+def _named(name: str, options: ChannelOptions) -> list[tuple[str, Any]]:
     return [*options, ("grpc.ssl_target_name_override", name)]
 
 

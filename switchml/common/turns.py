@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["Account", "Turns", "become", "in_turns", "measured", "turn"]
+__all__ = ["Account", "FairTurns", "become", "in_turns", "measured", "turn"]
 
 _MOST_REMEMBERED: Final = 8192  # callers, and tenants
 _PIECE_SECONDS: Final = 0.001  # of a long list
@@ -74,7 +74,7 @@ class _Tenant(_Share):
 class Account(_Share):
     """The time of one caller, and its calls that wait for their turn."""
 
-    def __init__(self, turns: Turns, tenant: _Tenant) -> None:
+    def __init__(self, turns: FairTurns, tenant: _Tenant) -> None:
         super().__init__()
         self.turns = turns
         self.tenant = tenant
@@ -86,7 +86,7 @@ class Account(_Share):
         self.tenant.used += seconds
 
 
-class Turns:
+class FairTurns:
     """The turns at the running event loop."""
 
     def __init__(self) -> None:

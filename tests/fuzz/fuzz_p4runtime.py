@@ -18,7 +18,7 @@ from tests.fuzz.changed_messages import change
 
 with atheris.instrument_imports(include=["switchml.dataplane.softswitch"]):
     from switchml.dataplane.softswitch._native import Switch
-    from switchml.dataplane.softswitch.device import Device
+    from switchml.dataplane.softswitch.device import P4RuntimeDevice
     from switchml.dataplane.softswitch.errors import P4RuntimeError
     from switchml.dataplane.softswitch.pipeline_config import Dimensions
 
@@ -33,15 +33,15 @@ VALID = [
 P4INFO = load_p4info()
 
 
-def new_device() -> Device:
-    device = Device(Switch(8, 4), frozenset({1, 2}), Dimensions(4, 8))
+def new_device() -> P4RuntimeDevice:
+    device = P4RuntimeDevice(Switch(8, 4), frozenset({1, 2}), Dimensions(4, 8))
     request = p4r.SetForwardingPipelineConfigRequest(action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
     request.config.p4info.CopyFrom(P4INFO)
     device.set_config(request)
     return device
 
 
-def apply(device: Device, message: p4r.Update) -> None:
+def apply(device: P4RuntimeDevice, message: p4r.Update) -> None:
     for operation in (device.write, lambda m: list(itertools.islice(device.pipeline.read(m.entity), 50))):
         try:
             operation(message)

@@ -15,7 +15,7 @@ import switchml
 from switchml.common.counter_table import FAULTS, PATH, PORT, PROCESS, RANK, THREAD
 from switchml.common.counters import Counter
 from switchml.common.metrics_address import MetricsPlace
-from switchml.common.metrics_server import MetricsServer, on_loop
+from switchml.common.metrics_server import MetricsExporter, on_loop
 from switchml.dataplane.softswitch.metrics import SwitchMetrics
 from switchml.host_agent.metrics import AgentMetrics
 from tests.loopback.counter_pages import counters_on, described, page
@@ -32,7 +32,7 @@ def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fabric]:
         yield running
 
 
-def read(server: MetricsServer | switchml.MetricsServer) -> list[Metric]:
+def read(server: MetricsExporter | switchml.MetricsServer) -> list[Metric]:
     try:
         return page(server.address)
     finally:
@@ -41,11 +41,11 @@ def read(server: MetricsServer | switchml.MetricsServer) -> list[Metric]:
 
 def agent_page(fabric: Fabric) -> list[Metric]:
     metrics = AgentMetrics(fabric.engines[0], fabric.agent.jobs, "a1", "udp", lambda: True)
-    return read(MetricsServer(ANY_PORT, fabric.call(lambda: on_loop(metrics))))
+    return read(MetricsExporter(ANY_PORT, fabric.call(lambda: on_loop(metrics))))
 
 
 def switch_page(fabric: Fabric) -> list[Metric]:
-    return read(MetricsServer(ANY_PORT, SwitchMetrics(fabric.switch, (UDP_PORT, SHM_PORT), "1", list)))
+    return read(MetricsExporter(ANY_PORT, SwitchMetrics(fabric.switch, (UDP_PORT, SHM_PORT), "1", list)))
 
 
 @contextmanager

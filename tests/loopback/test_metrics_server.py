@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from switchml.common.metrics_address import MetricsPlace
-from switchml.common.metrics_server import MOST_CONNECTIONS, Families, MetricsServer
+from switchml.common.metrics_server import MOST_CONNECTIONS, Families, MetricsExporter
 from tests.support.soft_switch import wait_until
 
 
@@ -19,20 +19,20 @@ def fill(families: Families) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[MetricsServer]:
-    running = MetricsServer(MetricsPlace("127.0.0.1", 0), fill)
+def server() -> Iterator[MetricsExporter]:
+    running = MetricsExporter(MetricsPlace("127.0.0.1", 0), fill)
     try:
         yield running
     finally:
         running.close()
 
 
-def scrape(server: MetricsServer) -> bytes:
+def scrape(server: MetricsExporter) -> bytes:
     with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
         return bytes(answer.read())
 
 
-def test_connections_beyond_the_limit_are_closed(server: MetricsServer) -> None:
+def test_connections_beyond_the_limit_are_closed(server: MetricsExporter) -> None:
     host, port = server.address.rsplit(":", 1)
     assert b"switchml_answer 42" in scrape(server)
     with contextlib.ExitStack() as silent:

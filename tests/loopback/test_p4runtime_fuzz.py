@@ -13,7 +13,7 @@ from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 
 from switchml.dataplane.softswitch._native import Switch
-from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.device import P4RuntimeDevice
 from switchml.dataplane.softswitch.errors import P4RuntimeError
 from switchml.dataplane.softswitch.pipeline_config import Dimensions
 from tests.support.p4_messages import (
@@ -45,7 +45,7 @@ def outcome(operation: Callable[[p4r.Update], object], message: p4r.Update) -> g
 
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_updates(seed: int) -> None:
-    device = Device(Switch(8, 4), frozenset({1, 2}), Dimensions(4, 8))
+    device = P4RuntimeDevice(Switch(8, 4), frozenset({1, 2}), Dimensions(4, 8))
     request = p4r.SetForwardingPipelineConfigRequest(action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
     request.config.p4info.CopyFrom(load_p4info())
     device.set_config(request)

@@ -13,7 +13,7 @@ import pytest
 import switchml
 from switchml.client import metrics as process_metrics
 from switchml.common.metrics_address import MetricsPlace, parse_address, read_token
-from switchml.common.metrics_server import Families, MetricsServer, on_loop
+from switchml.common.metrics_server import Families, MetricsExporter, on_loop
 from switchml.common.tls import Certificates
 from switchml.ops.certificates import init
 
@@ -51,7 +51,7 @@ def fill(families: Families) -> None:
 
 
 def test_families_are_served() -> None:
-    server = MetricsServer(MetricsPlace("127.0.0.1", 0), fill)
+    server = MetricsExporter(MetricsPlace("127.0.0.1", 0), fill)
     try:
         text = read(server.address)
     finally:
@@ -75,7 +75,7 @@ def test_families_are_served() -> None:
 
 
 def test_a_token_is_asked_for() -> None:
-    server = MetricsServer(MetricsPlace("127.0.0.1", 0, "correct-horse-battery"), fill)
+    server = MetricsExporter(MetricsPlace("127.0.0.1", 0, "correct-horse-battery"), fill)
     try:
         for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "correct-horse-battery"}):
             request = urllib.request.Request(f"http://{server.address}/metrics", headers=wrong)
@@ -119,13 +119,13 @@ def test_an_address_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=rf"metrics cannot be served at 127.0.0.1:{port}: .*another --metrics"):
-            MetricsServer(MetricsPlace("127.0.0.1", port), fill)
+            MetricsExporter(MetricsPlace("127.0.0.1", port), fill)
 
 
 def test_other_hosts_can_read_only_when_told(caplog: pytest.LogCaptureFixture) -> None:
-    MetricsServer(MetricsPlace("127.0.0.1", 0), fill).close()
+    MetricsExporter(MetricsPlace("127.0.0.1", 0), fill).close()
     assert not caplog.records
-    MetricsServer(MetricsPlace("0.0.0.0", 0), fill).close()
+    MetricsExporter(MetricsPlace("0.0.0.0", 0), fill).close()
     assert "to everyone who can reach it" in caplog.text
 
 
@@ -136,7 +136,7 @@ async def test_state_of_an_event_loop_is_read_on_it() -> None:
         loops.append(asyncio.get_running_loop())
         fill(families)
 
-    server = MetricsServer(MetricsPlace("127.0.0.1", 0), on_loop(note))
+    server = MetricsExporter(MetricsPlace("127.0.0.1", 0), on_loop(note))
     text = await asyncio.to_thread(read, server.address)
     assert 'test_jobs{state="ready"} 1.0' in text
     assert loops == [asyncio.get_running_loop()]
@@ -191,7 +191,7 @@ def test_what_is_no_address_is_refused(text: str, fresh: None) -> None:
 
 def test_the_expiry_of_a_certificate_is_served(tmp_path: Path) -> None:
     issued = init(tmp_path, agents=("host-1",))[0]
-    server = MetricsServer(MetricsPlace("127.0.0.1", 0), lambda _families: None, Certificates(issued.directory))
+    server = MetricsExporter(MetricsPlace("127.0.0.1", 0), lambda _families: None, Certificates(issued.directory))
     try:
         [line] = [line for line in read(server.address).splitlines() if line.startswith("switchml_certificate_expiry")]
         assert abs(float(line.split()[1]) - issued.not_after.timestamp()) < 1

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from switchml.common.shared_readings import SharedReadings
-from switchml.common.turns import Turns, become, in_turns, measured, turn
+from switchml.common.turns import FairTurns, become, in_turns, measured, turn
 
 
 async def rounds_until(condition: Callable[[], bool]) -> None:
@@ -25,7 +25,7 @@ class Work:
     """Calls of several callers, whose pieces take times that the test gives; `order` has the caller of each piece."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = FairTurns()
         self.order: list[str] = []
 
     async def call(self, tenant: str, caller: str, pieces: int, seconds: float) -> None:
@@ -113,7 +113,7 @@ async def test_a_task_that_is_not_a_call_needs_no_turn() -> None:
 async def test_the_time_of_each_step_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("switchml.common.turns.time.perf_counter", lambda: now)
-    account = Turns().account("t", "c")
+    account = FairTurns().account("t", "c")
     become(account)
 
     def use(seconds: float) -> None:
@@ -138,7 +138,7 @@ async def test_the_time_of_each_step_is_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_cancelled_step_ends_its_work() -> None:
-    become(Turns().account("t", "c"))
+    become(FairTurns().account("t", "c"))
     ended = asyncio.Event()
 
     async def work() -> None:
