@@ -98,8 +98,8 @@ def digest_of_sources(target: str, folder: Path = _HERE) -> str:
     """Return the SHA-256 (hexadecimal) of a target's programs as the compiler reads them.
 
     These are the preprocessed texts without white space that says nothing, and without the constants that they do not
-    use, because constants.p4 is shared with other targets. So it changes only where a program does. ``folder`` is the one
-    that holds p4/.
+    use, because constants.p4 is shared with other targets. So it changes only where a program does. ``folder`` is the
+    one that holds p4/.
 
     Raises:
         CompileError: cpp is not on PATH, or refused a program.

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from switchml.ops.step_model import Collective, Recording, Way, gloo_way, network_way, predicted
+from switchml.ops.step_model import Recording, StepCollective, Way, gloo_way, network_way, predicted
 
 __all__ = ["Advice", "Choice", "advise"]
 
@@ -240,12 +240,12 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
     )
 
 
-def _is_possible(option: _Option, collectives: Sequence[Collective]) -> bool:
+def _is_possible(option: _Option, collectives: Sequence[StepCollective]) -> bool:
     """Return whether an option can make a difference to a program with these collectives."""
     if option.skips_zeros:
         return any(one.filled <= _MOSTLY_ZERO for one in collectives)
     if option.cross:  # gradients only, as of DistributedDataParallel
-        return all(one.is_float and one.name.startswith("all_reduce") for one in collectives)
+        return bool(collectives) and all(one.is_float and one.name.startswith("all_reduce") for one in collectives)
     return True
 
 

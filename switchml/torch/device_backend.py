@@ -17,7 +17,7 @@ from switchml.torch.errors import SwitchMLBackendError
 from switchml.torch.options import Options
 from switchml.torch.process_group import SwitchMLProcessGroup
 
-__all__ = ["SwitchMLBackend", "make_backend", "switchml_group"]
+__all__ = ["DeviceBackend", "make_backend", "switchml_group"]
 
 _NAME: Final = "switchml"
 _COLLECTIVES: Final = (
@@ -44,7 +44,7 @@ _COLLECTIVES: Final = (
 """The methods by which `c10d::PyBackend` calls Python; the group has them under the same names."""
 
 
-class SwitchMLBackend(Backend):  # type: ignore[misc]
+class DeviceBackend(Backend):  # type: ignore[misc]
     """The back end of a group for some of its devices.
 
     Attributes:
@@ -105,8 +105,8 @@ def make_backend(backend_options: Any, options: Options | None, backends: Mappin
             'all devices. Make two groups, such as init_process_group("gloo") and new_group(backend="switchml"), or '
             "install PyTorch 2.14 or later"
         )
-    # NCCL and others have options of their own.
-    return SwitchMLBackend(SwitchMLProcessGroup(backend_options, options if isinstance(options, Options) else None))
+    # NCCL and others have separate options.
+    return DeviceBackend(SwitchMLProcessGroup(backend_options, options if isinstance(options, Options) else None))
 
 
 def switchml_group(group: dist.ProcessGroup) -> SwitchMLProcessGroup | None:
@@ -115,6 +115,6 @@ def switchml_group(group: dist.ProcessGroup) -> SwitchMLProcessGroup | None:
         return group
     for device in group._device_types:
         backend = group._get_backend(device)
-        if isinstance(backend, SwitchMLBackend):
+        if isinstance(backend, DeviceBackend):
             return backend.group
     return None

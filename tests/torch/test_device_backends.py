@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import switchml.torch
 from switchml.torch import compression
-from switchml.torch.device_backend import SwitchMLBackend
+from switchml.torch.device_backend import DeviceBackend
 from tests.torch.torch_harness import Ranks
 
 SIZE = 2
@@ -20,7 +20,7 @@ MIXED = "cpu:switchml,cuda:gloo"
 def has_both(rank: int) -> None:
     """Test collectives of CPU tensors, and that the other device kept its back end."""
     world = dist.group.WORLD
-    assert isinstance(world._get_backend(torch.device("cpu")), SwitchMLBackend)
+    assert isinstance(world._get_backend(torch.device("cpu")), DeviceBackend)
     assert isinstance(world._get_backend(torch.device("cuda")), dist.ProcessGroupGloo)
     part = switchml.torch.switchml_group(world)
     assert part is not None
@@ -68,7 +68,7 @@ def test_both_devices_have_their_back_end(ranks: Ranks) -> None:
 
 
 def trains(rank: int) -> list[float]:
-    """Train with DDP, also with a compressor, which makes groups of its own."""
+    """Train with DDP, also with a compressor, which makes its own groups."""
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Linear(20, 20))
     state = compression.CompressionState(model, compression.by_name("none"))
@@ -109,7 +109,7 @@ def test_older_versions_name_both_back_ends(ranks: Ranks, backend: str) -> None:
         ranks.run(SIZE, is_one_group, backend=backend)
 
 
-@pytest.mark.parametrize("backend", ["switchml,switchml", "cpu:switchml,gloo", "abacus:switchml,cpu:gloo"])
+@pytest.mark.parametrize("backend", ["cpu:switchml,gloo", "abacus:switchml,cpu:gloo"])
 def test_texts_that_are_no_back_ends(ranks: Ranks, backend: str) -> None:
     with pytest.raises(AssertionError, match=r"[Ii]nvalid|Expected one of|makes no group"):
         ranks.run(SIZE, is_one_group, backend=backend)

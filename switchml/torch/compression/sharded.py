@@ -161,7 +161,7 @@ def _now_or_later(pending: Pending, decode: Callable[[Tensor], None], later: boo
 
 
 def _usable(tensor: Tensor, group: Any) -> SwitchMLProcessGroup:
-    """Return the group that compresses the tensor. Raises TypeError if there is none, or it cannot."""
+    """Return the group that compresses the tensor. Raises TypeError if no part of `group` can."""
     part = switchml_group(group)
     if part is None:
         raise TypeError(f"compression needs a process group of the switchml backend, not {group!r}")
