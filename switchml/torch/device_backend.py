@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import Backend
 from switchml.torch.errors import SwitchMLBackendError
 from switchml.torch.options import Options
 from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.torch_version import BEFORE_2_14
 
 __all__ = ["DeviceBackend", "make_backend", "switchml_group"]
 
@@ -97,7 +98,7 @@ def make_backend(backend_options: Any, options: Options | None, backends: Mappin
     """
     if set(backends.values()) <= {_NAME}:
         return SwitchMLProcessGroup(backend_options, options)
-    if not hasattr(backend_options, "process_group"):
+    if BEFORE_2_14:
         ours = "cpu" if backends.get("cpu") == _NAME else next(iter(backends))
         text = ",".join(f"{device}:{name}" for device, name in backends.items())
         raise SwitchMLBackendError(

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from switchml.client import lifetime
 from switchml.torch.options import Options
 from switchml.torch.paths import Link
+from switchml.torch.torch_version import BEFORE_2_14
 
 __all__ = ["Group", "make_gloo"]
 
@@ -48,6 +49,7 @@ class Group:
 def make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """Make a group of Gloo, the only one of this store."""
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout=timeout)
-    gloo._set_sequence_number_for_group()
+    if BEFORE_2_14:
+        gloo._set_sequence_number_for_group()
     lifetime.never_destroy_in_children(gloo)
     return gloo

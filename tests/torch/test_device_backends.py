@@ -9,11 +9,11 @@ from torch.nn.parallel import DistributedDataParallel
 import switchml.torch
 from switchml.torch import compression
 from switchml.torch.device_backend import DeviceBackend
+from switchml.torch.torch_version import BEFORE_2_14
 from tests.torch.torch_harness import Ranks
 
 SIZE = 2
-HAS_PARTS = hasattr(dist.distributed_c10d._DistributedBackendOptions(), "process_group")
-needs_parts = pytest.mark.skipif(not HAS_PARTS, reason="PyTorch 2.13 has no back ends in Python")
+needs_parts = pytest.mark.skipif(BEFORE_2_14, reason="PyTorch 2.13 has no back ends in Python")
 MIXED = "cpu:switchml,cuda:gloo"
 
 
@@ -48,7 +48,7 @@ def has_both(rank: int) -> None:
         dist.send(torch.tensor([5]), 1)
     else:
         got = torch.zeros(1, dtype=torch.int64)
-        assert dist.recv(got) == 0
+        assert dist.recv(got, 0) == 0
         assert got == 5
     objects: list[str | None] = [None] * SIZE
     dist.all_gather_object(objects, f"rank {rank}")
@@ -102,7 +102,7 @@ def test_a_group_with_one_back_end_is_ours(ranks: Ranks, backend: str) -> None:
     ranks.run(SIZE, is_one_group, backend=backend)
 
 
-@pytest.mark.skipif(HAS_PARTS, reason="this PyTorch has back ends in Python")
+@pytest.mark.skipif(not BEFORE_2_14, reason="this PyTorch has back ends in Python")
 @pytest.mark.parametrize("backend", [MIXED, "cpu:gloo,cuda:switchml"])
 def test_older_versions_name_both_back_ends(ranks: Ranks, backend: str) -> None:
     with pytest.raises(AssertionError, match=rf'makes no group with the back ends "{backend}"'):
