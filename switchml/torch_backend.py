@@ -47,6 +47,9 @@ def register() -> None:
 
 
 def _make_group(backend_options: Any, pg_options: Any = None) -> Any:
+    from switchml.torch.torch_version import check_torch_version
+
+    check_torch_version()  # before modules that need a newer version
     from switchml.torch.device_backend import make_backend
 
     # A back end is told its own device only; the function of torch that asks for it knows those of all.
