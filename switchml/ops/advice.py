@@ -155,13 +155,19 @@ def _base(command: Sequence[str], workers: int) -> _Option:
 
 
 def _options(workers: int) -> tuple[_Option, ...]:
-    """Return what a user can add, the options without loss first; fewer bits take the place of more."""
+    """Return what a user can add, those without loss first; fewer bits take the place of more."""
 
     def rounded(bits: int) -> str:
         levels = (2 ** (bits - 1) - 1) // workers  # those of `wire.Blocks`
         return f"gradients rounded to {levels} levels on each side of 0, up to the largest magnitude in a packet"
 
     return (
+        _Option(
+            "blocks of zeros left out",
+            "the same bits",
+            variables={"SWITCHML_TORCH_SKIP_ZEROS": "auto"},
+            skips_zeros=True,
+        ),
         _Option(
             "overlap of FSDP's collectives",
             "the same bits",
@@ -178,12 +184,6 @@ def _options(workers: int) -> tuple[_Option, ...]:
             ),
             needs_code=True,
             cross=True,
-        ),
-        _Option(
-            "blocks of zeros left out",
-            "the same bits",
-            variables={"SWITCHML_TORCH_SKIP_ZEROS": "auto"},
-            skips_zeros=True,
         ),
         _Option(
             "16 bits for a value",
