@@ -104,9 +104,13 @@ def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0, cross
         wire = 4.0 if collective.is_sum else float(item)  # bytes of an element in packets
         if collective.is_sum and collective.is_float:
             wire = min(bits, 16 if item == 2 and ranks <= 8 else 32) / 8
-        elements = collective.bytes / item * (collective.filled if skips_zeros and collective.is_sum else 1.0)
-        nbytes = elements * wire
-        headers = nbytes / (4 * _VALUES) * (PROTOCOL_HEADER_BYTES + _BELOW_UDP)
+        filled = collective.filled if skips_zeros and collective.is_sum else 1.0
+        in_packet = 1 + (PROTOCOL_HEADER_BYTES + _BELOW_UDP) / (4 * _VALUES)
+        nbytes = collective.bytes / item * wire
+        headers = nbytes * (in_packet - 1)
+        if filled < 1:  # a rank receives the blocks of all ranks, which are taken to be at independent places
+            of_all = 1 - (1 - filled) ** ranks
+            return Load(filled * nbytes * in_packet, of_all * nbytes * in_packet, _NETWORK_LATENCY)
         part, rest = nbytes / ranks + headers, nbytes * (ranks - 1) / ranks + headers
         if collective.name.startswith("reduce_scatter"):
             return Load(rest, part, _NETWORK_LATENCY)

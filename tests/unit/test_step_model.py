@@ -109,9 +109,8 @@ def test_loads() -> None:
     assert gloo_way().load(plain, 4).up == pytest.approx(1.5 * 4096 * 1514 / 1448)
     assert network_way().load(plain, 4).up == pytest.approx(4096 + 4 * 74)
     assert network_way(bits=8).load(plain, 4).down == pytest.approx(1024 + 74)
-    assert network_way(skips_zeros=True).load(
-        StepCollective("all_reduce", 4096, "float32", 0.25), 4
-    ).up == pytest.approx(1024 + 74)
+    sparse = network_way(skips_zeros=True).load(StepCollective("all_reduce", 4096, "float32", 0.25), 4)
+    assert (sparse.up, sparse.down) == pytest.approx((1024 + 74, (1 - 0.75**4) * (4096 + 4 * 74)))
     assert network_way(bits=8).load(StepCollective("all_reduce", 4096, "int32"), 4).up == pytest.approx(4096 + 4 * 74)
     halves = StepCollective("all_reduce", 4096, "bfloat16")
     assert (network_way().load(halves, 8).up, network_way().load(halves, 16).up) == pytest.approx(
