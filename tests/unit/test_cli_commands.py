@@ -406,7 +406,9 @@ def test_doctor_does_not_call_absent_things_ok(invoke: Invoke, monkeypatch: pyte
         assert checks[name]["status"] == ("ok" if there else "not found")
 
 
-@pytest.mark.parametrize(("version", "status"), [("2.8.0", "warning"), ("2.13.1+cpu", "ok"), ("2.14.0", "warning")])
+@pytest.mark.parametrize(
+    ("version", "status"), [("2.8.0", "warning"), ("2.13.1+cpu", "ok"), ("2.15.0", "ok"), ("2.16.0", "warning")]
+)
 def test_doctor_knows_the_versions_of_torch_that_are_tested(
     version: str, status: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,7 +417,7 @@ def test_doctor_knows_the_versions_of_torch_that_are_tested(
     monkeypatch.syspath_prepend(str(tmp_path))
     checks = {check["name"]: check for check in json.loads(invoke("doctor", "--json").stdout)["checks"]}
     assert checks["torch"]["status"] == status, checks["torch"]
-    assert status == "ok" or "is tested with <2.14,>=2.13" in checks["torch"]["found"], checks["torch"]
+    assert status == "ok" or "is tested with <2.16,>=2.13" in checks["torch"]["found"], checks["torch"]
 
 
 def test_doctor_names_a_controller_that_does_not_answer(invoke: Invoke) -> None:
