@@ -24,6 +24,7 @@ for step in range(int(sys.argv[2])):
 print("trained to the end")
 """
 PARAMETERS = 4 * (256 * 256 + 256)
+SECONDS = 900  # for seven starts of two processes that import PyTorch, on a machine with other work
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def ctl() -> Iterator[Ctl]:
 def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    options = ["--workers", "2", "--link", "100mbit", "--steps", "5"]
+    options = ["--workers", "2", "--link", "1mbit", "--steps", "5"]  # so slow that computing hardly matters
     found = ctl.json("advise", *options, "--", sys.executable, str(script), backend, "1000000")
     assert found["command"] == [sys.executable, str(script), backend, "1000000"]
     assert found["bytes"] == 4 * PARAMETERS
@@ -46,7 +47,7 @@ def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
     assert (gloo["name"], plain["name"]) == ("gloo", "switchml")
     # With two ranks both send every byte once, so that only fewer bits make a step faster.
     assert plain["gain"] == pytest.approx(1, abs=0.3)
-    assert gloo["seconds"] > 4 * PARAMETERS / 12.5e6
+    assert gloo["seconds"] > 4 * PARAMETERS / 125e3
     names = [choice["name"] for choice in options_that_pay]
     assert names[-2:] == ["16 bits for a value", "8 bits for a value"]
     # It pays where computing takes a while, as it does on a busy machine.
@@ -55,11 +56,13 @@ def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
 
 
 @needs_namespaces
+@pytest.mark.timeout(2 * SECONDS)
 def test_predictions_are_measured(ctl: Ctl, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     options = ["--workers", "2", "--link", "1gbit", "--steps", "5", "--measure"]
-    found = ctl.json("advise", *options, "--", sys.executable, str(script), "gloo", "1000000")
+    command = [sys.executable, str(script), "gloo", "1000000"]
+    found = ctl.json("advise", *options, "--", *command, timeout=SECONDS)
     measured = {choice["name"]: choice["measured"] for choice in found["choices"]}
     # The links allow no less; a busy machine is slower.
     assert min(measured["gloo"], measured["switchml"]) > 4 * PARAMETERS / 125e6
