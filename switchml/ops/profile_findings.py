@@ -32,7 +32,9 @@ class Findings:
     @property
     def most_gain(self) -> float | None:
         """The factor by which the job would be faster if calls took no time, and none overlapped with computing."""
-        return None if self.in_calls is None or self.in_calls >= 1 else 1 / (1 - self.in_calls)
+        if self.in_calls is None or self.in_calls == 1:
+            return None
+        return 1 / (1 - self.in_calls)
 
 
 def findings(times: JobTimes) -> Findings:

@@ -1,7 +1,7 @@
 // Sums of floats on Tofino, for study: a program that adds six floats of a packet as FPISA-A does, and nothing else.
 // ../../README.md tells what fits and what it is good for.
 
-// As in switchml.p4. Egress gets the sums of floats in front of the packet.
+// The same macros as in switchml.p4. Ingress puts the sums of floats in front of the packet, for egress to read.
 #define VALUES 6
 #define FORMAT_OF_WORDS FORMAT_FLOAT32
 #define CAN_ADD_INTEGERS 0
