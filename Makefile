@@ -2,7 +2,8 @@
 #   make demo        eight workers train through the embedded switch
 #   make check       lint, types, native and unit tests: for while you work
 #   make test        these, and the loopback, fabric and packet tests
-#   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
+#   make test-torch  the PyTorch backend's tests, in .venv-torch; ARGS='-k ...' for some of them, TORCH=2.15.0 for that version
+#   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
 #   make nightly     all that takes longer; CONTRIBUTING.md names the programs, each of which can be run alone
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
 #   make native      compile the C++ code into .venv
@@ -22,8 +23,9 @@ PIP_OPTIONS := $(QUIET) --disable-pip-version-check
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 DEMO_RUN_DIR := $(CURDIR)/.run/demo
 
-TORCH_VENV := .venv-torch
-TORCH := torch==2.13.0
+# The oldest version that is supported. Another one gets a separate environment.
+TORCH ?= 2.13.0
+TORCH_VENV := .venv-torch$(addprefix -,$(filter-out 2.13.0,$(TORCH)))
 # The libraries that tests train with, in the versions that docs/pytorch.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
@@ -34,7 +36,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-cuda nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -98,6 +100,12 @@ differential: $(VENV)/dev.stamp
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest -n 3 --dist worksteal \
 	  $(if $(ARGS),tests/torch $(ARGS),tests/fabric/test_documents.py tests/torch -k torch)
+
+# These tests have never run: no machine of this project has had a GPU. One is enough; the ranks share it.
+test-cuda: $(TORCH_VENV)/torch.stamp
+	@$(TORCH_VENV)/bin/python -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else \
+	  f"make test-cuda: PyTorch {torch.__version__} in $(TORCH_VENV) finds no CUDA device")'
+	$(TORCH_VENV)/bin/pytest tests/torch/test_cuda.py
 
 # ---- the sources ------------------------------------------------------------------------------------------------------
 
@@ -181,20 +189,20 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 # example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS. Most modules of these packages are never imported, so none is
 # compiled before it is.
 $(TORCH_VENV)/packages.stamp: Makefile | machine
-	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
+	@echo "make: setting up $(TORCH_VENV) with PyTorch $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-compile $(BUILD_TOOLS) \
 	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'pytest-xdist>=3.5' 'expecttest>=0.3' 'hypothesis>=6.100' \
-	  '$(TORCH)' $(TORCH_LIBRARIES)
+	  'torch==$(TORCH)' $(TORCH_LIBRARIES)
 	@touch $@
 
 $(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(TORCH_VENV)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
-	  --config-settings build-dir=build/torch --editable '.[demo,torch,torchft,tune]'
+	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,torch,torchft,tune]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-asan .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch* .venv-wheel .venv-asan .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find dataplane host_agent switchml -name '*.so' -delete
