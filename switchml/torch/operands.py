@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -75,7 +76,8 @@ class Operand:
     """A tensor of the caller, and `target`: the same elements, dense and contiguous on the CPU.
 
     `target` is the caller's memory itself if that is possible and `private` is false; otherwise a copy, which `deliver`
-    copies back. A CUDA tensor is copied to the CPU on its device's current stream, and back on a separate stream.
+    copies back. A CUDA tensor is copied after the work that is queued on its device's current stream. Copies in each
+    direction have a separate stream, so that they delay neither that stream nor each other.
     Without `written` the tensor is only read, and `deliver` is not called.
     """
 
@@ -98,8 +100,12 @@ class Operand:
         self.delivered: Any = None  # torch.cuda.Event, once the copy back has been queued
         if self._source.device.type == "cuda":
             self.target = torch.empty(self._source.shape, dtype=self._source.dtype, pin_memory=True)
-            self.target.copy_(self._source, non_blocking=True)
-            self._copied = torch.cuda.current_stream(self._source.device).record_event()
+            stream = _stream_from(self._source.device)
+            stream.wait_stream(torch.cuda.current_stream(self._source.device))
+            with torch.cuda.stream(stream):
+                self.target.copy_(self._source, non_blocking=True)
+                self._source.record_stream(stream)
+                self._copied = stream.record_event()
         elif private or not _usable_in_place(self._source):
             self.target = self._source.clone(memory_format=torch.contiguous_format).resolve_neg()
         else:
@@ -138,7 +144,7 @@ class Operand:
         elif self.target is self._source:
             return
         elif self._source.device.type == "cuda":
-            stream = _copy_stream(self._source.device)
+            stream = _stream_to(self._source.device)
             with torch.cuda.stream(stream):
                 self._source.copy_(self.target, non_blocking=True)
                 self._source.record_stream(stream)
@@ -151,11 +157,13 @@ def _usable_in_place(source: Tensor) -> bool:
     return source.is_contiguous() and not source.is_neg() and source.data_ptr() % source.element_size() == 0
 
 
-_copy_streams: dict[torch.device, Any] = {}
+@functools.cache
+def _stream_from(device: torch.device) -> Any:
+    """Return the stream for copies to the CPU."""
+    return torch.cuda.Stream(device)
 
 
-def _copy_stream(device: torch.device) -> Any:
-    """Return the stream for copies to `device`, which do not wait for the work that the training has queued there."""
-    if device not in _copy_streams:
-        _copy_streams[device] = torch.cuda.Stream(device)
-    return _copy_streams[device]
+@functools.cache
+def _stream_to(device: torch.device) -> Any:
+    """Return the stream for copies to the device, which do not wait for what the training has queued since."""
+    return torch.cuda.Stream(device)

@@ -3,10 +3,15 @@
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import switchml
+import switchml.torch
+from tests.torch.test_sharding import Stack, trained_alone
 from tests.torch.torch_harness import Ranks
+from tests.torch.training_tasks import STEPS, assert_close, assert_same_on_all_ranks, batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -55,3 +60,29 @@ def stages(rank: int) -> None:
 @pytest.mark.parametrize("fallback", ["none", "gloo"])
 def test_staging_orders_the_streams(ranks: Ranks, fallback: str) -> None:
     ranks.run(2, stages, environment={"SWITCHML_STAGE_CUDA": "1", "SWITCHML_TORCH_FALLBACK": fallback})
+
+
+def sharded_and_replicated(rank: int) -> None:
+    """Train replicas on one device, whose gradients are averaged in the network."""
+    torch.cuda.set_device(0)
+    replicas = ("switchml", switchml.torch.Options(stage_cuda=True))
+    mesh = init_device_mesh(
+        "cuda", (2, 1), mesh_dim_names=("replicate", "shard"), backend_override={"replicate": replicas}
+    )
+    model = Stack().cuda()
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(STEPS):
+        x, target = (one.cuda() for one in batch(rank, step))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+    whole = [parameter.full_tensor().cpu() for parameter in model.parameters()]
+    assert_same_on_all_ranks(whole)
+    assert_close(whole, trained_alone(2))
+
+
+def test_replicas_of_a_sharded_model(ranks: Ranks) -> None:
+    ranks.run(2, sharded_and_replicated, backend="gloo")
