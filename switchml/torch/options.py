@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from switchml.client.arguments import checked_priority
 from switchml.client.calls import SkipZeros, checked_skipping
@@ -51,6 +51,8 @@ class Options:
     skip_zeros: SkipZeros = False
     priority: int = 0
     aggregators: tuple[str, ...] = ()
+    _timeout: ClassVar[None] = None
+    """A `DeviceMesh` reads it from the options of any back end; None is the default timeout."""
 
     def __new__(cls, *_values: object, **given: object) -> Options:
         """Refuse the arguments of earlier versions."""

@@ -36,8 +36,8 @@ _END_SECONDS: Final = 5.0
 class Exchange:
     """The groups and threads of one compressor.
 
-    All ranks must make this object at the same time, because it makes process groups: one for each round. It becomes
-    unusable if a gradient fails on any rank.
+    All ranks of the group must make this object at the same time, because it makes process groups: one for each round.
+    It becomes unusable if a gradient fails on any rank.
 
     Attributes:
         compressor: the compressor.
@@ -67,7 +67,11 @@ class Exchange:
         self.compressor = compressor
         self.rank, self.size = parent.rank(), parent.size()
         ranks, limit = dist.get_process_group_ranks(parent), timedelta(seconds=positive_seconds(timeout))
-        self.groups = [dist.new_group(ranks, limit, "switchml", part.options) for _ in compressor.requests]
+        # Other ranks, such as those of other columns of a mesh, make other groups at the same time, or none.
+        self.groups = [
+            dist.new_group(ranks, limit, "switchml", part.options, use_local_synchronization=True)
+            for _ in compressor.requests
+        ]
         compressor.attach(self.groups)
         self._pid = os.getpid()
         self._queues: list[SimpleQueue[_Job | None]] = []

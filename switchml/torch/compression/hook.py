@@ -29,7 +29,7 @@ _WARM_UP: Final[tuple[Compressor, Memory]] = Dense(), NoMemory()  # no state of 
 
 
 class CompressionState:
-    """The state of `compression_hook` for one model. All ranks must make it at the same time.
+    """The state of `compression_hook` for one model. All ranks of the group must make it at the same time.
 
     The residuals of error feedback and the like belong to parameters, by name. They are part of the training: save the
     state in checkpoints, and call `rescale`, or give `scale`, if a loss scale changes.
@@ -77,10 +77,7 @@ class CompressionState:
             raise ValueError(f"warm_up_steps is {warm_up_steps}; it must not be negative")
         self._seed = whole_number(seed, "seed")
         self._model = model
-        plain = model.module if isinstance(model, DistributedDataParallel) else model
-        named = {name: parameter for name, parameter in plain.named_parameters() if parameter.requires_grad}
-        self._sizes = {name: parameter.numel() for name, parameter in named.items()}
-        self._names = {id(parameter): name for name, parameter in named.items()}
+        self._sizes = self._sizes_of(model)
         self.compressor = compressor
         self.memory = memory_for(compressor, memory)
         self._exchange = Exchange(compressor, group, timeout)
@@ -90,6 +87,13 @@ class CompressionState:
         self._last_scale: float | None = None
         self.step = 0
         self._begun = False  # the current step has submitted a bucket
+
+    def _sizes_of(self, model: nn.Module) -> dict[str, int]:
+        """Return the number of elements of each tensor that the memory keeps something for, by its name."""
+        plain = model.module if isinstance(model, DistributedDataParallel) else model
+        named = {name: parameter for name, parameter in plain.named_parameters() if parameter.requires_grad}
+        self._names = {id(parameter): name for name, parameter in named.items()}
+        return {name: parameter.numel() for name, parameter in named.items()}
 
     def submit(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """Return the future of the averages of `bucket`, which will be in its buffer.
@@ -108,11 +112,12 @@ class CompressionState:
             empty: Future[Tensor] = Future()
             empty.set_result(buffer)
             return empty
-        pieces = dict(zip(names, buffer.split([self._sizes[name] for name in names]), strict=True))
-        if self.step < self._warm_up_steps:
-            compressor, memory = _WARM_UP
-        else:
-            compressor, memory = self.compressor, self.memory
+        return self._average(buffer, dict(zip(names, buffer.split([self._sizes[name] for name in names]), strict=True)))
+
+    def _average(self, buffer: Tensor, pieces: Mapping[str, Tensor]) -> Future[Tensor]:
+        """Return the future of the averages of `buffer`, which consists of these pieces, and will have them."""
+        warms_up = self.step < self._warm_up_steps
+        compressor, memory = _WARM_UP if warms_up else (self.compressor, self.memory)
         return self._exchange.submit(
             self._of_bucket(buffer, pieces, compressor, memory, self.step), compressor.requests
         )

@@ -4,27 +4,35 @@
     model.set_custom_all_gather(CompressedAllGather(bits=8))
 
 `fully_shard` calls them for each of its groups of parameters; call the setters of each module that it has sharded.
+
+    CompressedReplicas(model, by_name("topk", density=0.01), group=mesh["replicate"].get_group())
+
+is for a model that is sharded inside each host, and has replicas on several.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_api
 
 from switchml.torch.compression.compressor import Compressor, Place, next_of
+from switchml.torch.compression.hook import CompressionState
 from switchml.torch.compression.payloads import as_bytes
 from switchml.torch.compression.requests import Gather, Pending, Request
 from switchml.torch.compression.table import require_scatterable
 from switchml.torch.device_backend import switchml_group
 from switchml.torch.process_group import SwitchMLProcessGroup
 
-__all__ = ["CompressedAllGather", "CompressedReduceScatter"]
+__all__ = ["CompressedAllGather", "CompressedReduceScatter", "CompressedReplicas"]
 
 _BLOCK: Final = 256  # elements with one unit
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
@@ -133,6 +141,79 @@ class CompressedAllGather(_Memory, _fsdp_api.AllGather):  # type: ignore[misc]
             output_tensor.copy_(decoded.view(len(rows), -1)[:, :length].reshape(output_tensor.shape))
 
         return _now_or_later(Gather(as_bytes(unit, codes)).start(group), decode, async_op)
+
+
+class CompressedReplicas(CompressionState):
+    """Averages over replicas, of the gradients that `fully_shard` has scattered, for one model.
+
+    `fully_shard` averages gradients over the ranks of the mesh that it was given; then each module's hook averages this
+    rank's part with those of its `group`, which are the same part in other replicas. The residuals belong to this
+    part: they are state of a `CompressionState`, whose arguments, errors, checkpoints and scale this class has.
+
+    Args:
+        model: the root that `fully_shard` was called for last, with a mesh that does not have the replicas.
+        group: the ranks that have the same part.
+
+    Raises:
+        TypeError: the model is not sharded.
+        ValueError: it has replicas in the mesh that it was sharded with, which torch averages itself.
+
+    """
+
+    def __init__(self, model: nn.Module, compressor: Compressor, group: dist.ProcessGroup, **arguments: Any) -> None:
+        self._averaged: set[str] = set()  # the modules, in this step
+        super().__init__(model, compressor, group=group, **arguments)
+        for name, module in _parts_of(model).items():
+            module.set_all_reduce_hook(partial(self._average_part, name))
+
+    def _sizes_of(self, model: nn.Module) -> dict[str, int]:
+        return {name: _part_size(module) for name, module in _parts_of(model).items()}
+
+    def _average_part(self, name: str, gradient: Tensor) -> None:
+        """Average a rank's part of the gradients of a module, in place."""
+        self._require_usable(gradient)
+        if gradient.numel() != self._sizes[name]:
+            raise RuntimeError(
+                f"{name} has {gradient.numel()} elements of gradients, and {self._sizes[name]} of parameters: each "
+                "of its parameters must have a gradient in every step, because residuals belong to places in its part"
+            )
+        if name in self._averaged or not self._averaged:
+            self._averaged.clear()
+            self._begin_step()
+        self._averaged.add(name)
+        self._average(gradient, {name: gradient}).wait()
+
+
+def _parts_of(model: nn.Module) -> dict[str, FSDPModule]:
+    """Return the modules that were sharded, by the names of this rank's parts of them.
+
+    Raises TypeError if the model was not sharded, and ValueError if it was with replicas.
+    """
+    if not isinstance(model, FSDPModule):
+        raise TypeError(f"model is a {type(model).__name__}; call fully_shard for it first")
+    found: dict[str, FSDPModule] = {}
+    for name, module in model.named_modules():
+        for parameters in _groups_of(module) if isinstance(module, FSDPModule) else ():
+            mesh = parameters.mesh_info
+            if hasattr(mesh, "replicate_process_group"):
+                raise ValueError(
+                    "the mesh that fully_shard was called with has a dimension of replicas, over which it averages "
+                    'itself; call it with the other one, such as mesh["shard"]'
+                )
+            # Ranks with other parts may write to the same checkpoint.
+            found[f"{name or 'root'}, part {mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"] = module
+    return found
+
+
+def _groups_of(module: FSDPModule) -> Sequence[Any]:
+    groups: Sequence[Any] = module._get_fsdp_state()._fsdp_param_groups
+    return groups
+
+
+def _part_size(module: FSDPModule) -> int:
+    """Return the number of elements of a rank's part of the gradients, which are padded to parts of one size."""
+    trained = [one for group in _groups_of(module) for one in group.fsdp_params if one.sharded_param.requires_grad]
+    return sum(math.prod(one.padded_sharded_param_size) for one in trained)
 
 
 class _DecodedWhenWaitedFor(dist.Work):  # type: ignore[misc]
