@@ -24,11 +24,12 @@ from switchml.dataplane.devices import require_built
 from switchml.dataplane.targets import SOFT
 from switchml.launch.fabric import connect
 from switchml.launch.fabric_state import Fabric, inspect
-from switchml.launch.kinds.namespaced import BMV2_PROGRAM, BMV2_SOURCE
+from switchml.launch.kinds.namespaced import BMV2_SOURCE
 from switchml.launch.layouts import CONTROL_SOCKETS
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import Settings
+from switchml.ops.tested_versions import compared, found_versions, numbers
 from switchml.topologies.namespaces import require_privileges
 
 __all__ = ["Check", "examine"]
@@ -46,6 +47,11 @@ _OPTIONAL_PACKAGES: Final = (
     ("torch", "torch", 'init_process_group("switchml")'),
     ("matplotlib", "bench", "drawing pictures"),
     ("scikit-learn", "demo", "examples/train_digits.py"),
+)
+_OPTIONAL_PROGRAMS: Final = (
+    ("BMv2", f"`up --switch bmv2` needs it: {BMV2_SOURCE}"),
+    ("Open MPI", "`bench --peers mpi-shm,mpi-tcp` needs it"),
+    ("p4c", "compiling changed P4 programs needs it"),
 )
 _PROGRAMS: Final = ("switchml-switch", "switchml-controller", "switchml-agent")
 
@@ -67,7 +73,7 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_program(name) for name in _PROGRAMS]
     checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
     checks += [_udp(settings), _loopback_mtu(settings), _socket_buffers(), _cpus()]
-    checks += [_namespaces(), _bmv2()]
+    checks += [_namespaces(), *_optional_programs()]
     checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
     checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
     checks += _fabric(settings)
@@ -75,7 +81,7 @@ def examine(settings: Settings) -> list[Check]:
 
 
 def _python() -> Check:
-    return Check("Python", OK, f"{platform.python_version()}, {sys.executable}")
+    return Check("Python", OK, f"{compared('Python', platform.python_version())}, {sys.executable}")
 
 
 def _kernel() -> Check:
@@ -89,7 +95,7 @@ def _kernel() -> Check:
     version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdecimal())
     if version < (5, 0):
         return Check("kernel", WARNING, f"{found}, without UDP GRO", "Linux 5.0 or later is several times as fast.")
-    return Check("kernel", OK, found)
+    return Check("kernel", OK, f"Linux {compared('kernel', platform.release().partition('-')[0])}")
 
 
 def _memory_files() -> Check:
@@ -245,12 +251,13 @@ def _namespaces() -> Check:
     return Check("network namespaces", OK, "this process has the privileges to create them")
 
 
-def _bmv2() -> Check:
-    found = shutil.which(BMV2_PROGRAM)
-    if found is None:
-        remedy = f"Only `up --switch bmv2` needs it: {BMV2_SOURCE}."
-        return Check("BMv2", NOT_FOUND, f"{BMV2_PROGRAM} is not on PATH", remedy)
-    return Check("BMv2", OK, found)
+def _optional_programs() -> Iterable[Check]:
+    versions = found_versions()
+    for name, purpose in _OPTIONAL_PROGRAMS:
+        if name in versions:
+            yield Check(name, OK, compared(name, versions[name]))
+        else:
+            yield Check(name, NOT_FOUND, "not on PATH, or without a version", f"Only {purpose}.")
 
 
 def _package(name: str, extra: str, purpose: str) -> Check:
@@ -263,7 +270,7 @@ def _package(name: str, extra: str, purpose: str) -> Check:
     if not _is_within(version, required):
         found = f"{version}, and this version of SwitchML is tested with {required}"
         return Check(name, WARNING, found, f"`pip install '.[{extra}]'` installs it; only {purpose} needs it.")
-    return Check(name, OK, version)
+    return Check(name, OK, compared(name, version.partition("+")[0]))
 
 
 def _requirement(name: str) -> str:
@@ -274,13 +281,9 @@ def _requirement(name: str) -> str:
 
 def _is_within(version: str, required: str) -> bool:
     """Return whether a version is not below a bound with >=, and below one with <; others are ignored."""
-    have = _numbers(version)
+    have = numbers(version)
     bounds = re.findall(r"(>=|<)\s*([0-9.]+)", required)
-    return all(have >= _numbers(bound) if relation == ">=" else have < _numbers(bound) for relation, bound in bounds)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"[0-9]+", version.partition("+")[0]))
+    return all(have >= numbers(bound) if relation == ">=" else have < numbers(bound) for relation, bound in bounds)
 
 
 def _transport(name: str, kind: Literal["dpdk", "xdp"]) -> Check:

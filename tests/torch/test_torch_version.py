@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from switchml.ops.tested_versions import tested_versions
 from switchml.torch import torch_version
 from switchml.torch.torch_version import check_torch_version
 
@@ -42,3 +43,8 @@ def test_the_package_asks_for_these_versions() -> None:
     oldest, newest = torch_version._OLDEST, torch_version._NEWEST
     wanted = f'torch = ["torch>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"]'
     assert wanted in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+def test_the_tested_versions_are_these() -> None:
+    tested = [tuple(map(int, version.split(".")[:2])) for version in tested_versions()["torch"]]
+    assert (tested[0], tested[-1]) == (torch_version._OLDEST, torch_version._NEWEST)
