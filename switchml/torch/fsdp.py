@@ -138,18 +138,20 @@ class _LaterScatter(_fsdp_api.ReduceScatter):  # type: ignore[misc]
         parameters = self._parameters
         return bool(
             op == dist.ReduceOp.AVG
-            and scattered.dtype == parameters._orig_dtype
             and parameters._all_reduce_hook is None
             and not hasattr(parameters.mesh_info, "replicate_process_group")
-            and not any(_changes_gradient(one) for one in parameters.fsdp_params)
+            and not any(_changes_gradient(one, scattered.dtype) for one in parameters.fsdp_params)
         )
 
 
-def _changes_gradient(parameter: Any) -> bool:
-    """Return whether FSDP adds the result to another gradient, copies it or calls hooks with it."""
+def _changes_gradient(parameter: Any, dtype: torch.dtype) -> bool:
+    """Return whether FSDP casts a result of this type, adds it to a gradient, copies it or calls hooks with it."""
     sharded = parameter.sharded_param
+    # Since PyTorch 2.15 the gradients of a parameter can have another type than itself, or any (None).
+    wanted = getattr(parameter, "sharded_grad_dtype", parameter.orig_dtype)
     return (
-        sharded.grad is not None
+        wanted not in (None, dtype)
+        or sharded.grad is not None
         or parameter.offload_to_cpu
         or bool(getattr(sharded, "_post_accumulate_grad_hooks", None))
     )
