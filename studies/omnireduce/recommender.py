@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from switchml.benchmarks.torchrun import run_ranks
+from studies.torchrun import run_ranks
 
 WORKER = Path(__file__).with_name("recommender_rank.py")
 LOSS_TOLERANCE: Final = 1e-4  # relative; the ways round their sums in another order

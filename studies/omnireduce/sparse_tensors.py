@@ -13,7 +13,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from switchml.benchmarks.torchrun import run_ranks
+from studies.torchrun import run_ranks
 
 WORKER = Path(__file__).with_name("sparse_tensors_rank.py")
 

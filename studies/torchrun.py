@@ -1,4 +1,4 @@
-"""Ranks of a benchmark that torchrun starts on a new fabric."""
+"""Ranks of a measurement that torchrun starts on a new fabric."""
 
 from __future__ import annotations
 

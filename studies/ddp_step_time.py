@@ -3,7 +3,7 @@
 Both are measured in one run, alternating step by step. Prints medians over the rounds, and the median of the rounds'
 ratios to Gloo's step; ddp_worker.py explains the columns.
 
-    python benchmarks/ddp_step_time.py --workers 4 --rounds 20
+    python -m studies.ddp_step_time --workers 4 --rounds 20
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from switchml.benchmarks.torchrun import run_ranks
+from studies.torchrun import run_ranks
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
