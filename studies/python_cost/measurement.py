@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Any
+from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.options import size_text
@@ -14,6 +14,8 @@ from switchml.benchmarks.turns import Reporter, Task, calls_of
 from switchml.common.progress import Progress
 
 __all__ = ["PythonCostOptions", "PythonCostRow", "run"]
+
+_RANK: Final = "studies.python_cost.rank"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +53,14 @@ def run(options: PythonCostOptions, report: Reporter, progress: Progress) -> Ben
     progress.expect(len(options.transports) * len(options.sizes))
     with work_directory() as directory:
         for transport in options.transports:
-            with own_fabric(transport, directory) as system, system.group(options.workers, directory) as group:
+            with (
+                own_fabric(transport, directory) as system,
+                dataclasses.replace(system, program=_RANK).group(options.workers, directory) as group,
+            ):
                 for size in options.sizes:
                     report(f"{transport}: {size_text(size)} on {options.workers} workers")
                     task = Task(size, 1, calls_of(size, options.calls))
-                    answers = group.command(f"python_cost {size // 4} {task.calls} {task.warm_up}")
+                    answers = group.command(f"python_cost {task.calls} {task.warm_up} {size // 4}")
                     samples.append(_Sample(transport, size, answers))
                     rows.append(_row(samples[-1]))
                     progress.did()
@@ -71,7 +76,7 @@ class _Sample:
 
 def _row(sample: _Sample) -> PythonCostRow:
     seconds = [second for answer in sample.answers for second in answer["seconds"]]
-    python = [second for answer in sample.answers for second in answer["python_seconds"]]
+    python = [second for answer in sample.answers for second in _timed(answer, "python_seconds")]
     return PythonCostRow(
         transport=sample.transport,
         bytes=sample.bytes,
@@ -79,6 +84,14 @@ def _row(sample: _Sample) -> PythonCostRow:
         calls=len(sample.answers[0]["seconds"]),
         median=statistics.median(seconds),
         python=statistics.median(python),
-        python_cpu=statistics.median([each for answer in sample.answers for each in answer["python_cpu_seconds"]]),
+        python_cpu=statistics.median(
+            [second for answer in sample.answers for second in _timed(answer, "python_cpu_seconds")]
+        ),
         share=statistics.median(python) / statistics.median(seconds),
     )
+
+
+def _timed(answer: dict[str, Any], name: str) -> list[float]:
+    """Return the seconds of the timed calls, which are the last ones."""
+    seconds: list[float] = answer[name][-len(answer["seconds"]) :]
+    return seconds

@@ -29,6 +29,7 @@ __all__ = ["SHARED_MEMORY", "UrgentOptions", "UrgentRow", "UrgentTurn", "run", "
 
 SHARED_MEMORY: Final = "shm"
 """The system without links."""
+_RANK: Final = "studies.urgent.rank"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,8 @@ class _Measurement:
         self._report(f"{workers} workers: starting hosts and ranks")
         with linked_systems(run_directory, workers, shapes[0]) as systems:
             self.descriptions[OURS] = systems.switchml.description
-            with systems.switchml.group(workers, directory) as group:
+            system = dataclasses.replace(systems.switchml, program=_RANK)
+            with system.group(workers, directory) as group:
                 for shape in shapes:
                     systems.links.shape(shape)
                     self._repeat(group, OURS, shape.rate, shape.queue, workers, systems.watch)
@@ -142,7 +144,7 @@ class _Measurement:
 
     def _command(self, alone: bool) -> str:
         behind = 0 if alone else self._options.bytes // 4
-        return f"urgent {self._options.urgent // 4} {behind} {self._options.calls} 1"
+        return f"urgent {self._options.calls} 1 {self._options.urgent // 4} {behind}"
 
 
 @contextlib.contextmanager
@@ -150,7 +152,7 @@ def _shared_memory(workers: int) -> Iterator[RankGroup]:
     with (
         work_directory() as directory,
         own_fabric(SHARED_MEMORY, directory) as system,
-        system.group(workers, directory) as group,
+        dataclasses.replace(system, program=_RANK).group(workers, directory) as group,
     ):
         yield group
 

@@ -168,8 +168,8 @@ class _Measurement:
     ) -> SparseTurn:
         elements = self._options.bytes // ELEMENT_BYTES["float32"]
         answers = group.command(
-            f"sparse {method} {elements} {self._options.block} {case.density!r} {case.overlap}"
-            f" {self._task.calls} {self._task.warm_up}"
+            f"sparse {self._task.calls} {self._task.warm_up}"
+            f" {method} {elements} {self._options.block} {case.density!r} {case.overlap}"
         )
         blocks = [BlockCounts(**answer["blocks"]) for answer in answers if answer["blocks"]]
         turn = turn_of(answers, name, self._task, repetition)

@@ -43,6 +43,8 @@ __all__ = [
     "work_directory",
 ]
 
+RANK: Final = "switchml.benchmarks.workers.rank"
+"""The program of a rank."""
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -102,6 +104,7 @@ class SwitchML:
     aggregators: tuple[str, ...] = ()
     wire: str = ""  # of its all-reduces; empty: the usual one
     direct: bool = True  # ranks that share memory add up values themselves
+    program: str = RANK  # of its ranks; one that has more commands
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -131,7 +134,7 @@ class SwitchML:
                 "SWITCHML_BENCH_WIRE": self.wire,
                 "SWITCHML_DIRECT": "1" if self.direct else "0",
             }
-            command = rank_command(sys.executable, "switchml", address)
+            command = rank_command(sys.executable, "switchml", address, self.program)
             return launch_each(
                 [
                     ([*self.prefixes.get(rank.agent, ()), *command], shared | attach_environment(job, rank))
@@ -208,9 +211,9 @@ def _reserved_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def rank_command(python: str, backend: str, address: Path) -> list[str]:
+def rank_command(python: str, backend: str, address: Path, program: str = RANK) -> list[str]:
     """Return the command line of a rank that connects to the benchmark's socket at `address`."""
-    return [python, "-m", "switchml.benchmarks.workers.rank", backend, str(address)]
+    return [python, "-m", program, backend, str(address)]
 
 
 def rank_environment(directory: Path) -> dict[str, str]:

@@ -113,8 +113,8 @@ class Task:
             if self.element_type == "int64":
                 kind += f" {self.magnitude_bits}"
             elements = self.bytes // ELEMENT_BYTES[self.element_type]
-            return f"{self.collective} {elements} {self.calls} {self.warm_up}{kind}"
-        return f"queue {self.bytes // 4} {self.tensors} {self.calls} {self.warm_up}"
+            return f"{self.collective} {self.calls} {self.warm_up} {elements}{kind}"
+        return f"queue {self.calls} {self.warm_up} {self.bytes // 4} {self.tensors}"
 
     @property
     def text(self) -> str:

@@ -111,7 +111,7 @@ def test_ranks_of_open_mpi_sum_the_same_pattern(name: str) -> None:
         pytest.skip(str(error))
     with work_directory() as directory, peer.group(2, directory) as group:
         assert isinstance(group, RankGroup)
-        for command in ("all_reduce 1000010 2 1", "queue 1024 10 2 1"):
+        for command in ("all_reduce 2 1 1000010", "queue 2 1 1024 10"):
             for answer in group.command(command):
                 assert len(answer["seconds"]) == 2
                 assert answer["cpu_seconds"] > 0

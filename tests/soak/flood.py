@@ -125,7 +125,7 @@ def closed_port() -> int:
 
 def time_of_a_call(group: RankGroup, elements: int, calls: int) -> float:
     """Return the median, over calls, of the slowest rank's seconds; the ranks check their sums."""
-    answers = group.command(f"all_reduce {elements} {calls} 2")
+    answers = group.command(f"all_reduce {calls} 2 {elements}")
     slowest: list[float] = [max(of_ranks) for of_ranks in zip(*(a["seconds"] for a in answers), strict=True)]
     return statistics.median(slowest)
 

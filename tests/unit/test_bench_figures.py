@@ -109,9 +109,9 @@ def test_calls_of_a_turn_suit_the_size() -> None:
 
 
 def test_commands_to_the_ranks() -> None:
-    assert Task(4096, 1, 200).command == "all_reduce 1024 200 20"
-    assert Task(4096, 1000, 3).command == "queue 1024 1000 3 1"
-    assert Task(4096, 1, 3, "int64", magnitude_bits=40).command == "all_reduce 512 3 1 int64 32 40"
+    assert Task(4096, 1, 200).command == "all_reduce 200 20 1024"
+    assert Task(4096, 1000, 3).command == "queue 3 1 1024 1000"
+    assert Task(4096, 1, 3, "int64", magnitude_bits=40).command == "all_reduce 3 1 512 int64 32 40"
 
 
 def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:

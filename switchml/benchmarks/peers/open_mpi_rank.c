@@ -222,9 +222,9 @@ int main(int count, char** arguments) {
     size_t tensors;
     long calls;
     long warm_up;
-    if (sscanf(line, "all_reduce %zu %ld %ld", &elements, &calls, &warm_up) == 3) {
+    if (sscanf(line, "all_reduce %ld %ld %zu", &calls, &warm_up, &elements) == 3) {
       run(elements, 1, calls, warm_up);
-    } else if (sscanf(line, "queue %zu %zu %ld %ld", &elements, &tensors, &calls, &warm_up) == 4) {
+    } else if (sscanf(line, "queue %ld %ld %zu %zu", &calls, &warm_up, &elements, &tensors) == 4) {
       run(elements, tensors, calls, warm_up);
     } else {
       break;

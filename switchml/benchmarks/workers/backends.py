@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,7 +77,6 @@ class SwitchMLBackend:
         self.all_reduce: Callable[..., Any] = functools.partial(self.communicator.all_reduce, wire=wire)
         self.barrier = self.communicator.barrier
         self._gathering: switchml.Communicator | None = None
-        self._urgent: switchml.Communicator | None = None
 
     def prepare(self, tensor: Elements) -> Any:
         """Return the tensor itself, or the same memory as an array of bfloat16."""
@@ -117,20 +115,6 @@ class SwitchMLBackend:
 
         return both
 
-    def urgent(self) -> switchml.Communicator:
-        """Return the communicator of a second job of the same ranks, which has the highest priority."""
-        import switchml
-
-        if self._urgent is None:
-            self._urgent = switchml.connect(
-                job=f"urgent ranks of {self.communicator.name}",
-                rank=self.rank,
-                world_size=self.world_size,
-                create=True,
-                priority=7,
-            )
-        return self._urgent
-
     def broadcast(self, tensor: Any) -> Any:
         """Send the tensor of rank 0 to all ranks."""
         return self.communicator.broadcast(tensor, 0)
@@ -143,51 +127,9 @@ class SwitchMLBackend:
 
     def close(self) -> None:
         """End this rank's part in its jobs."""
-        for communicator in (self._gathering, self._urgent):
-            if communicator is not None:
-                communicator.close()
+        if self._gathering is not None:
+            self._gathering.close()
         self.communicator.close()
-
-    def time_python(self, tensor: Vector) -> tuple[float, float, float]:
-        """Return the seconds of an all-reduce, those outside of native calls, and this thread's CPU time in the latter.
-
-        The time includes reading the clocks, at most a microsecond.
-        """
-        calls = self.communicator._membership.calls
-        native = _TimedNative(calls.native)
-        calls.native = native  # type: ignore[assignment]
-        try:
-            begin, begin_cpu = time.perf_counter(), time.thread_time()
-            self.all_reduce(tensor)
-            elapsed, cpu = time.perf_counter() - begin, time.thread_time() - begin_cpu
-        finally:
-            calls.native = native.native
-        return elapsed, elapsed - native.seconds, cpu - native.cpu_seconds
-
-
-class _TimedNative:
-    """Stand in for the native communicator during one call, and add up the time inside of it."""
-
-    def __init__(self, native: Any) -> None:
-        self.native = native
-        self.seconds = self.cpu_seconds = 0.0
-        # Created beforehand, so that the call does not include it.
-        for name in ("submit", "wait", "outcome", "release"):
-            setattr(self, name, self._timed(getattr(native, name)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.native, name)
-
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
-            begin, begin_cpu = time.perf_counter(), time.thread_time()
-            try:
-                return function(*arguments)
-            finally:
-                self.seconds += time.perf_counter() - begin
-                self.cpu_seconds += time.thread_time() - begin_cpu
-
-        return timed
 
 
 class GlooBackend:
