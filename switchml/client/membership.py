@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from switchml import _native
 from switchml.client import lifetime
@@ -31,6 +31,9 @@ from switchml.client.failures import error_of, world_changed
 from switchml.common.job_numbers import rank_numbers
 
 __all__ = ["Membership"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _ASK_SECONDS: Final = 1.0  # for the agent to name the missing ranks after a timeout
 _VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
@@ -57,13 +60,13 @@ class Membership:
         self._failed_here = False  # by a timeout, which the other ranks do not notice
         self._closed = False
         self._waiters = 0
-        this = weakref.ref(self)  # the control thread must not keep the membership alive
         connection.start(
             native.attention_fd,
-            lambda failure: _fail(this, failure),
-            lambda: _report_check(this),
-            lambda ranks, made: _ranks_closed(this, ranks, made),
-            lambda attachment, descriptors, loss: _move(this, attachment, descriptors, loss),
+            # The control thread must not keep the membership alive.
+            _weakly(self._take_failure),
+            _weakly(self._report_check),
+            _weakly(self._ranks_closed),
+            _weakly(self._move),
         )
         lifetime.track(self)
 
@@ -356,29 +359,15 @@ class Membership:
             self.end()
 
 
-def _fail(this: weakref.ref[Membership], failure: JobFailure) -> None:
-    membership = this()
-    if membership is not None:
-        membership._take_failure(failure)
+def _weakly(method: Callable[P, T]) -> Callable[P, T | None]:
+    """Return a function that calls a method as long as its object lives, and does not keep that alive."""
+    reference = weakref.WeakMethod(method)
 
+    def call(*arguments: P.args, **options: P.kwargs) -> T | None:
+        alive = reference()
+        return None if alive is None else alive(*arguments, **options)
 
-def _report_check(this: weakref.ref[Membership]) -> None:
-    membership = this()
-    if membership is not None:
-        membership._report_check()
-
-
-def _ranks_closed(this: weakref.ref[Membership], ranks: tuple[int, ...], made: int) -> None:
-    membership = this()
-    if membership is not None:
-        membership._ranks_closed(ranks, made)
-
-
-def _move(
-    this: weakref.ref[Membership], attachment: Attachment, descriptors: Sequence[int], loss: JobFailure
-) -> int | None:
-    membership = this()
-    return None if membership is None else membership._move(attachment, descriptors, loss)
+    return call
 
 
 def _forked_from(pid: int) -> str:
