@@ -24,7 +24,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.controller.retry import Retry, ask
 from switchml.launch import fabric
-from switchml.launch.launcher import Consequence, Launch, check_command, run_workers
+from switchml.launch.launcher import Consequence, Launch, LaunchObserver, check_command, run_workers
 from switchml.launch.master_port import held_master_port
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import Settings
@@ -224,15 +224,7 @@ def run_job(
                     for environment in _environments(job, controller, run_directory.path, directory)
                 ]
                 with _Reports(client, job, command.restarts, environments, observer) as reports:
-                    launch = run_workers(
-                        command.line,
-                        environments,
-                        directory,
-                        on_output=observer.output,
-                        on_exit=reports.ended,
-                        on_interrupt=lambda _number: _stop(client, job.id, observer),
-                        on_failure=reports.follow,
-                    )
+                    launch = run_workers(command.line, environments, directory, reports)
                     seconds = time.monotonic() - began
             job = _wait_end(client, seen, observer, reports.deadline)
             dropped = _drops(client, job, observer) - drops_before
@@ -288,7 +280,7 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path) 
     ]
 
 
-class _Reports:
+class _Reports(LaunchObserver):
     """Tell the controller how each worker ended, and ask it for the consequence.
 
     A thread does so, in the order of the ends, and asks again while the controller is away. When the context ends, it
@@ -320,17 +312,24 @@ class _Reports:
         self.deadline = time.monotonic() + _ANSWER_SECONDS
         self._thread.shutdown()
 
-    def ended(self, worker: int, exit_code: int) -> None:
+    def output(self, rank: int, line: bytes) -> None:
+        self._observer.output(rank, line)
+
+    def ended(self, rank: int, exit_code: int) -> None:
         """Report the end of a worker's process."""
         if exit_code != 0:
-            self._observer.note(f"rank {worker} has ended with status {exit_code}")
-        self._thread.submit(self._report, worker, exit_code)
+            self._observer.note(f"rank {rank} has ended with status {exit_code}")
+        self._thread.submit(self._report, rank, exit_code)
 
-    def follow(self, worker: int, _exit_code: int) -> Future[Consequence] | None:
+    def interrupted(self, number: int) -> None:  # noqa: ARG002
+        """Stop the job."""
+        _stop(self._client, self._job, self._observer)
+
+    def failed(self, rank: int, exit_code: int) -> Future[Consequence] | None:  # noqa: ARG002
         """Decide after a worker failed: end the job, continue, or return the environment of its replacement."""
         if self._on_failure == pb.ON_FAILURE_ABORT:
             return None
-        return self._thread.submit(self._consequence, worker)
+        return self._thread.submit(self._consequence, rank)
 
     @property
     def _are_final(self) -> bool:

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, TypeAlias
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 from switchml.common.open_files import require_open_files
 
-__all__ = ["Consequence", "Launch", "check_command", "run_workers"]
+__all__ = ["Consequence", "Launch", "LaunchObserver", "check_command", "run_workers"]
 
 GRACE_SECONDS: Final = 5.0
 DECISION_SECONDS: Final = 30.0  # for decisions about failed workers when no worker is left
@@ -47,6 +47,26 @@ class Launch:
     exit_codes: tuple[int, ...]
     failed: tuple[int, ...]  # the ranks that failed, in the order of their ends
     interrupted: int | None  # the signal that this process received and forwarded
+
+
+class LaunchObserver:
+    """Observes the workers of a launch; the methods of this class ignore what they are told, and end the others.
+
+    They are called in the thread of `run_workers`, and should be quick.
+    """
+
+    def output(self, rank: int, line: bytes) -> None:
+        """Called for each line that a worker writes, without its line end."""
+
+    def ended(self, rank: int, exit_code: int) -> None:
+        """Called when a worker's process has ended."""
+
+    def interrupted(self, number: int) -> None:
+        """Called when this process has received a first SIGINT or SIGTERM, before that is forwarded."""
+
+    def failed(self, rank: int, exit_code: int) -> Future[Consequence] | None:  # noqa: ARG002
+        """Return the future of the decision about a rank that has failed; None to end the others."""
+        return None
 
 
 def check_command(command: str, path: str | None = None) -> str:
@@ -190,22 +210,18 @@ def run_workers(
     command: Sequence[str],
     environments: Sequence[Mapping[str, str]],
     log_directory: Path,
-    *,
-    on_output: Callable[[int, bytes], None],
-    on_exit: Callable[[int, int], None],
-    on_interrupt: Callable[[int], None],
-    on_failure: Callable[[int, int], Future[Consequence] | None] = lambda _rank, _exit_code: None,
+    observer: LaunchObserver,
 ) -> Launch:
     """Run `command` once with each environment (rank = its index) and wait until all have ended.
 
-    Output goes to `log_directory`/rank-N.log and, line by line without line ends, to `on_output(rank, line)`.
-    `on_exit(rank, exit_code)` is called for every end. The first rank that fails ends the others: they have 5 s to
-    notice by themselves, then get SIGTERM and 5 s later SIGKILL. However, `on_failure(rank, exit_code)` may return the
-    future of a decision: True lets the others continue, and an environment restarts the command as that rank. Until
-    then the others continue; a decision that is not made within 30 s after the end of the last worker is not waited
-    for. A first SIGINT or SIGTERM to this process is passed to `on_interrupt` and forwarded to all; a second one kills
-    them. The callbacks run in the calling thread and should be quick. Raises CommandNotExecutableError if the kernel
-    refuses the program, StartError if the ranks need more open files than are allowed, OSError if it refuses a process.
+    Output goes to `log_directory`/rank-N.log and to the observer. The first rank that fails ends the others: they have
+    5 s to notice by themselves, then get SIGTERM and 5 s later SIGKILL. However, the observer may decide about it: True
+    lets the others continue, and an environment restarts the command as that rank. Until then the others continue; a
+    decision that is not made within 30 s after the end of the last worker is not waited for. A first SIGINT or SIGTERM
+    to this process is forwarded to all; a second one kills them.
+
+    Raises CommandNotExecutableError if the kernel refuses the program, StartError if the ranks need more open files
+    than are allowed, OSError if it refuses a process.
     """
 
     def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
@@ -213,7 +229,7 @@ def run_workers(
 
     require_open_files(_OTHER_FILES + _FILES_OF_WORKER * len(environments), f"a launch of {len(environments)} ranks")
     with _wake_ups() as (receiver, sender):
-        group = _Group(on_output, on_exit, on_interrupt, on_failure, start, sender)
+        group = _Group(observer, start, _Decisions(sender))
         try:
             for rank, environment in enumerate(environments):
                 group.add(start(rank, environment))
@@ -236,26 +252,45 @@ def run_workers(
     return Launch(codes, tuple(group.failed), group.interrupted)
 
 
+class _Decisions:
+    """The decisions about failed workers, which another thread makes; each wakes the thread that runs the group."""
+
+    def __init__(self, sender: socket.socket) -> None:
+        self._sender = sender
+        self._made: queue.SimpleQueue[tuple[int, Consequence]] = queue.SimpleQueue()
+        self.awaited: set[int] = set()
+        """The ranks without a decision."""
+
+    def expect(self, rank: int, decision: Future[Consequence]) -> None:
+        self.awaited.add(rank)
+        decision.add_done_callback(lambda made: self._add(rank, made.result()))
+
+    def _add(self, rank: int, consequence: Consequence) -> None:
+        self._made.put((rank, consequence))
+        with contextlib.suppress(OSError):  # it is not waited for any more
+            self._sender.send(bytes(1))
+
+    def take(self) -> Iterator[tuple[int, Consequence]]:
+        """Yield those that were made and are still awaited."""
+        while not self._made.empty():
+            rank, consequence = self._made.get()
+            if rank in self.awaited:  # otherwise interrupted before
+                self.awaited.remove(rank)
+                yield rank, consequence
+
+
 class _Group:
     """All ranks of one launch."""
 
     def __init__(
         self,
-        on_output: Callable[[int, bytes], None],
-        on_exit: Callable[[int, int], None],
-        on_interrupt: Callable[[int], None],
-        on_failure: Callable[[int, int], Future[Consequence] | None],
+        observer: LaunchObserver,
         start: Callable[[int, Mapping[str, str], bool], _Worker],
-        sender: socket.socket,
+        decisions: _Decisions,
     ) -> None:
-        self._on_failure = on_failure
+        self._observer = observer
         self._start = start
-        self._sender = sender
-        self._undecided: set[int] = set()  # the failed ranks
-        self._decided: queue.SimpleQueue[tuple[int, Consequence]] = queue.SimpleQueue()
-        self._on_output = on_output
-        self._on_exit = on_exit
-        self._on_interrupt = on_interrupt
+        self._decisions = decisions
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._ending = False
@@ -274,7 +309,7 @@ class _Group:
     def run(self, receiver: socket.socket) -> None:
         self._selector.register(receiver, selectors.EVENT_READ)
         with self._selector:
-            while self._workers or self._undecided:
+            while self._workers or self._decisions.awaited:
                 for key, _ in self._selector.select(self._timeout()):
                     worker: _Worker | None = key.data
                     if worker is None:
@@ -285,10 +320,10 @@ class _Group:
                         pass  # ended while this round's events were handled
                     elif key.fd == worker.pidfd:
                         self._end(worker)
-                    elif not worker.read(self._on_output):
+                    elif not worker.read(self._observer.output):
                         self._selector.unregister(worker.pipe)
-                while not self._decided.empty():
-                    self._follow(*self._decided.get())
+                for rank, consequence in self._decisions.take():
+                    self._follow(rank, consequence)
                 while self._escalation and time.monotonic() >= self._escalation[0][0]:
                     self._signal(self._escalation.pop(0)[1])
                 if not self._workers and time.monotonic() >= self._last_end + DECISION_SECONDS:
@@ -317,14 +352,14 @@ class _Group:
             self._signal(signal.SIGKILL)
             return
         self.interrupted = number
-        self._undecided.clear()
-        self._on_interrupt(number)
+        self._decisions.awaited.clear()
+        self._observer.interrupted(number)
         self._signal(number)
 
     def _end(self, worker: _Worker) -> None:
         status = worker.process.wait()
         exit_code = status if status >= 0 else 128 - status
-        worker.drain(self._on_output)
+        worker.drain(self._observer.output)
         with contextlib.suppress(KeyError):  # its pipe has ended before
             self._selector.unregister(worker.pipe)
         self._selector.unregister(worker.pidfd)
@@ -332,29 +367,19 @@ class _Group:
         del self._workers[worker.rank]
         self._last_end = time.monotonic()
         self.exit_codes[worker.rank] = exit_code
-        self._on_exit(worker.rank, exit_code)
+        self._observer.ended(worker.rank, exit_code)
         if exit_code == 0:
             return
         self.failed.append(worker.rank)
         if self._ending or self.interrupted is not None:
             return
-        decision = self._on_failure(worker.rank, exit_code)
+        decision = self._observer.failed(worker.rank, exit_code)
         if decision is None:
             self._end_all()
-            return
-        self._undecided.add(worker.rank)
-        decision.add_done_callback(lambda made: self._decide(worker.rank, made.result()))
-
-    def _decide(self, rank: int, consequence: Consequence) -> None:
-        """Wake the thread that runs the group; called from the one that has made the decision."""
-        self._decided.put((rank, consequence))
-        with contextlib.suppress(OSError):  # it is not waited for any more
-            self._sender.send(bytes(1))
+        else:
+            self._decisions.expect(worker.rank, decision)
 
     def _follow(self, rank: int, consequence: Consequence) -> None:
-        if rank not in self._undecided:  # interrupted before
-            return
-        self._undecided.remove(rank)
         if not consequence:
             self._end_all()
         elif isinstance(consequence, Mapping) and not self._ending:
@@ -364,5 +389,5 @@ class _Group:
         """Give the other workers time to end by themselves, then end them."""
         now = time.monotonic()
         self._ending = True
-        self._undecided.clear()
+        self._decisions.awaited.clear()
         self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]

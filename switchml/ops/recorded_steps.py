@@ -22,7 +22,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch import fabric
 from switchml.launch.job_start import WorkerCommand, run_job
 from switchml.launch.kinds.shaped import Shaped
-from switchml.launch.launcher import check_command, run_workers
+from switchml.launch.launcher import LaunchObserver, check_command, run_workers
 from switchml.launch.master_port import held_master_port
 from switchml.launch.own_run_directory import own_run_directory
 from switchml.launch.settings import EMBEDDED_VALUES, Settings
@@ -89,9 +89,7 @@ def _recorded(run: _Run, of_ranks: Sequence[Mapping[str, str]], directory: Path)
             [*run.before, *run.command],
             [{**shared, **variables, "RANK": str(rank)} for rank, variables in enumerate(of_ranks)],
             directory,
-            on_output=lambda _rank, _line: None,
-            on_exit=lambda _rank, _status: None,
-            on_interrupt=lambda _number: None,
+            LaunchObserver(),
         )
     return _read(directory, directory, run.command)
 

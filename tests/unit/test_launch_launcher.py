@@ -12,11 +12,12 @@ import pytest
 
 from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
 from switchml.launch import launcher
-from switchml.launch.launcher import Consequence, Launch, check_command, run_workers
+from switchml.launch.launcher import Consequence, Launch, LaunchObserver, check_command, run_workers
 
 
-class Seen:
-    def __init__(self) -> None:
+class Seen(LaunchObserver):
+    def __init__(self, decision: Future[Consequence] | None = None) -> None:
+        self._decision = decision
         self.lines: list[tuple[int, bytes]] = []
         self.ends: list[tuple[int, int]] = []
         self.interrupts: list[int] = []
@@ -26,24 +27,19 @@ class Seen:
         self.lines.append((rank, line))
         self.on_line()
 
+    def ended(self, rank: int, exit_code: int) -> None:
+        self.ends.append((rank, exit_code))
 
-def run(
-    script: str,
-    workers: int,
-    logs: Path,
-    seen: Seen | None = None,
-    on_failure: Callable[[int, int], Future[Consequence] | None] = lambda _rank, _exit_code: None,
-) -> Launch:
-    seen = seen or Seen()
-    return run_workers(
-        ["sh", "-c", script],
-        [{**os.environ, "RANK": str(rank)} for rank in range(workers)],
-        logs,
-        on_output=seen.output,
-        on_exit=lambda rank, code: seen.ends.append((rank, code)),
-        on_interrupt=seen.interrupts.append,
-        on_failure=on_failure,
-    )
+    def interrupted(self, number: int) -> None:
+        self.interrupts.append(number)
+
+    def failed(self, rank: int, exit_code: int) -> Future[Consequence] | None:
+        return self._decision
+
+
+def run(script: str, workers: int, logs: Path, seen: Seen | None = None) -> Launch:
+    environments = [{**os.environ, "RANK": str(rank)} for rank in range(workers)]
+    return run_workers(["sh", "-c", script], environments, logs, seen or Seen())
 
 
 def test_output_goes_to_a_log_per_rank_and_line_by_line_to_the_caller(tmp_path: Path) -> None:
@@ -101,7 +97,7 @@ def test_others_have_time_to_end_by_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("continues", [True, False])
 def test_output_goes_on_until_the_consequence_of_a_failure_is_known(continues: bool, tmp_path: Path) -> None:
     decision: Future[Consequence] = Future()
-    seen, known = Seen(), tmp_path / "known"
+    seen, known = Seen(decision), tmp_path / "known"
 
     def decide_after_the_line_of_the_other_rank() -> None:
         if seen.lines[-1][1] == b"still here":
@@ -111,31 +107,31 @@ def test_output_goes_on_until_the_consequence_of_a_failure_is_known(continues: b
     seen.on_line = decide_after_the_line_of_the_other_rank
     script = f'[ "$RANK" = 1 ] && exit 7; echo still here; while [ ! -e {known} ]; do sleep 0.05; done; '
     script += "exit 0" if continues else "exec sleep 60"
-    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: decision)
+    launch = run(script, 2, tmp_path, seen)
     assert launch == Launch((0 if continues else 128 + signal.SIGTERM, 7), launch.failed, None)
 
 
 def test_a_worker_is_restarted_when_that_is_decided_and_no_other_is_left(tmp_path: Path) -> None:
     decision: Future[Consequence] = Future()
-    seen = Seen()
+    seen = Seen(decision)
     seen.on_line = lambda: threading.Timer(
         0.3, decision.set_result, [{**os.environ, "RANK": "0", "AGAIN": "1"}]
     ).start()
     script = '[ -n "$AGAIN" ] && exit 0; [ "$RANK" = 0 ] && echo fails && exit 7; exit 0'
-    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: decision)
+    launch = run(script, 2, tmp_path, seen)
     assert launch == Launch((0, 0), (0,), None)
 
 
 def test_a_decision_that_is_never_made_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "DECISION_SECONDS", 0.3)
-    assert run("exit 7", 2, tmp_path, on_failure=lambda _rank, _code: Future()).exit_codes == (7, 7)
+    assert run("exit 7", 2, tmp_path, Seen(Future())).exit_codes == (7, 7)
 
 
 def test_a_signal_ends_the_wait_for_a_decision(tmp_path: Path) -> None:
-    seen = Seen()
+    seen = Seen(Future())
     seen.on_line = lambda: os.kill(os.getpid(), signal.SIGTERM)
     script = '[ "$RANK" = 0 ] && exit 7; sleep 0.3; echo ready; exec sleep 60'
-    launch = run(script, 2, tmp_path, seen, lambda _rank, _code: Future())
+    launch = run(script, 2, tmp_path, seen)
     assert launch.exit_codes == (7, 128 + signal.SIGTERM)
     assert launch.interrupted == signal.SIGTERM
 
@@ -226,14 +222,7 @@ def test_a_script_without_an_interpreter_line_is_refused_by_the_kernel(tmp_path:
     script.write_text("echo hello\n")
     script.chmod(0o755)
     with pytest.raises(CommandNotExecutableError, match="#!"):
-        run_workers(
-            [str(script)],
-            [dict(os.environ)],
-            tmp_path,
-            on_output=lambda *_: None,
-            on_exit=lambda *_: None,
-            on_interrupt=lambda *_: None,
-        )
+        run_workers([str(script)], [dict(os.environ)], tmp_path, LaunchObserver())
 
 
 def test_commands_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
