@@ -43,7 +43,7 @@ from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.rpc_errors import refuse
 from switchml.controller.store.database import Store, stand_by
-from switchml.controller.store.events import EventKind
+from switchml.controller.store.events import EventKind, requested_by
 from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.dataplane.targets import Target
 
@@ -103,8 +103,9 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
             daemon.ready_file.write(address=address, **({} if served is None else {"metrics": served}))
             protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
             about = f"version {VERSION}, listens on {address} {protection}"
-            store.events.record(EventKind.CONTROLLER_STARTED, about, actor=_user())
-            _note_configuration(store, config)
+            with requested_by(_user()):
+                store.events.record(EventKind.CONTROLLER_STARTED, about)
+                _note_configuration(store, config)
             _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -191,7 +192,7 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
     before = json.loads(stored)
     changed = [name for name in sorted({*now, *before}) if now.get(name) != before.get(name)]
     if changed:
-        store.events.record(EventKind.CONFIGURATION_CHANGED, ", ".join(changed), actor=_user())
+        store.events.record(EventKind.CONFIGURATION_CHANGED, ", ".join(changed))
 
 
 def _user() -> str:

@@ -66,7 +66,7 @@ _MAX_PHASE = 2**31
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of the controller that transitions need."""
+    """The parts of the controller that transitions and the messages of agents need."""
 
     store: Store
     switches: Switches

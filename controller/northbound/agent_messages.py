@@ -9,17 +9,16 @@ import time
 from switchml.common.printable import REASON_LENGTH, WORD_LENGTH, printable
 from switchml.controller.agents import AgentSession
 from switchml.controller.jobs.ending import JobEndings
+from switchml.controller.jobs.epochs import Parts
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.live import LiveJob
 from switchml.controller.jobs.placed import revocation
-from switchml.controller.jobs.register import JobRegister
 from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, Rank, RankState
-from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 
 __all__ = ["CHECK_SECONDS", "AgentMessages"]
@@ -53,16 +52,15 @@ class AgentMessages:
 
     def __init__(
         self,
-        store: Store,
-        jobs: JobRegister,
+        parts: Parts,
         lifecycle: Lifecycle,
         transitions: Transitions,
         endings: JobEndings,
         rendezvous: Rendezvous,
         profiles: Profiles,
     ) -> None:
-        self._store = store
-        self._jobs = jobs
+        self._store = parts.store
+        self._jobs = parts.jobs
         self._lifecycle = lifecycle
         self._transitions = transitions
         self._endings = endings

@@ -6,11 +6,12 @@ It is part of the store, which keeps the latest events; they are written a momen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ from switchml.controller.errors import InvalidRequest, StoreError
 from switchml.controller.records import Job
 
 __all__ = ["ACTOR", "ALL_EVENTS", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level", "Selection"]
+__all__ += ["requested_by"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +38,16 @@ _MAX_TEXT: Final = 500
 
 ACTOR: ContextVar[str] = ContextVar("actor", default="")
 """The caller that requested the current operation: set when a request arrives, and inherited by its tasks."""
+
+
+@contextlib.contextmanager
+def requested_by(actor: str) -> Iterator[None]:
+    """Let `actor` be the caller that has requested what happens in the context."""
+    token = ACTOR.set(actor)
+    try:
+        yield
+    finally:
+        ACTOR.reset(token)
 
 
 class Level(str, Enum):
@@ -187,9 +199,8 @@ class EventLog:
         rank: int | None = None,
         agent: str = "",
         switch: str = "",
-        actor: str | None = None,
     ) -> Event:
-        """Record an event; without a name, ACTOR has requested it.
+        """Record an event that ACTOR has requested.
 
         Nothing is raised: a log that cannot be written must not stop any operation.
         """
@@ -205,7 +216,7 @@ class EventLog:
             rank=rank,
             agent=agent,
             switch=printable(switch, _MAX_TEXT) or (job.switch_names if job is not None else ""),
-            actor=printable(ACTOR.get() if actor is None else actor, _MAX_TEXT),
+            actor=printable(ACTOR.get(), _MAX_TEXT),
             detail=printable(detail, _MAX_TEXT),
         )
         self._unwritten[event.number] = event

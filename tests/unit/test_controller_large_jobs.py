@@ -149,7 +149,7 @@ async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(
     lifecycle = lifecycle_of(world)
     rendezvous = Rendezvous(world.jobs, lifecycle, world.transitions, world.endings, world.store.events)
     messages = AgentMessages(
-        world.store, world.jobs, lifecycle, world.transitions, world.endings, rendezvous, Profiles(world.agents)
+        world.parts, lifecycle, world.transitions, world.endings, rendezvous, Profiles(world.agents)
     )
     for rank in range(4):  # the others report nothing
         call = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100 if rank < 3 else 99)

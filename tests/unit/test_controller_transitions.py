@@ -115,8 +115,8 @@ class World:
         self.pools = SlotPools()
         self.scopes = Scopes(switches, AgentRooms(self.agents, self.jobs.ranks_in_use), self.pools)
         self.endings = JobEndings(self.store, self.jobs, self.agents, self.pools)
-        parts = Parts(self.store, switches, self.agents, self.scopes, self.pools, self.jobs)
-        self.transitions = Transitions(parts, self.endings)
+        self.parts = Parts(self.store, switches, self.agents, self.scopes, self.pools, self.jobs)
+        self.transitions = Transitions(self.parts, self.endings)
         self.by_name: dict[str, Agent] = {}
         self.live: LiveJob
 

@@ -11,7 +11,7 @@ import pytest
 from switchml.controller.errors import InvalidRequest, StoreError
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
-from switchml.controller.store.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog, Selection
+from switchml.controller.store.events import EVENTS_KEPT, Event, EventKind, EventLog, Selection, requested_by
 
 
 def job(name: str, job_id: int) -> Job:
@@ -20,7 +20,8 @@ def job(name: str, job_id: int) -> Job:
 
 def test_events_outlive_the_controller(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
-    store.events.record(EventKind.JOB_STARTED, "2 ranks", job=job("a", 1), actor="me")
+    with requested_by("me"):
+        store.events.record(EventKind.JOB_STARTED, "2 ranks", job=job("a", 1))
     store.events.record(EventKind.RANK_LOST, "gone", job=job("a", 1), rank=0, agent="a1")
     before = store.events.latest()
     store.close()
@@ -53,13 +54,13 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
 def test_a_flood_of_one_kind_leaves_the_others(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     store = Store(path)
-    drained = store.events.record(EventKind.SWITCH_DRAINED, switch="s1", actor="operator")
+    drained = store.events.record(EventKind.SWITCH_DRAINED, switch="s1")
     for number in range(EVENTS_KEPT + 500):
-        store.events.record(EventKind.JOB_REFUSED, f"start {number}", actor="attacker")
+        store.events.record(EventKind.JOB_REFUSED, f"start {number}")
         if number % 7000 == 0:
             store.events.flush()
     for _ in range(300):  # even if all later requests are refused as well
-        store.events.record(EventKind.ACCESS_REFUSED, actor="attacker")
+        store.events.record(EventKind.ACCESS_REFUSED)
     kept = store.events.latest()
     assert kept[0] == drained
     assert len(kept) == EVENTS_KEPT
@@ -101,7 +102,8 @@ def test_a_store_that_cannot_be_written_stops_nobody() -> None:
 
 def test_text_from_outside_is_one_bounded_line() -> None:
     log = EventLog((), lambda *_: None)
-    event = log.record(EventKind.AGENT_REFUSED, "a\nb\x1b[31m" + 1000 * "x", actor="\0evil\r")
+    with requested_by("\0evil\r"):
+        event = log.record(EventKind.AGENT_REFUSED, "a\nb\x1b[31m" + 1000 * "x")
     assert event.detail.startswith(r"a\nb\x1b[31mx")
     assert len(event.detail) == 500
     assert event.actor == r"\x00evil\r"
@@ -109,11 +111,8 @@ def test_text_from_outside_is_one_bounded_line() -> None:
 
 def test_who_asked_is_taken_from_the_request() -> None:
     log = EventLog((), lambda *_: None)
-    token = ACTOR.set("alice")
-    try:
+    with requested_by("alice"):
         assert log.record(EventKind.JOB_STOPPED).actor == "alice"
-    finally:
-        ACTOR.reset(token)
     assert log.record(EventKind.JOB_STOPPED).actor == ""
 
 
