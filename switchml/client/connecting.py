@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from switchml.client import metrics
 from switchml.client.agent_connection import attach
 from switchml.client.arguments import checked_priority, positive_seconds
 from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
-from switchml.client.environment import find_target
+from switchml.client.environment import find_new_job, find_target
 from switchml.client.epoch_calls import communicator_over
 from switchml.client.membership import Membership
 from switchml.common.version import VERSION
@@ -73,9 +74,10 @@ def connect(
     """
     priority = checked_priority(priority)
     metrics.serve_from_environment()
-    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure, aggregators)
+    target = find_target(os.environ, agent, job, rank, world_size, create)
+    new_job = find_new_job(os.environ, target, on_failure, aggregators)
     if timeout is None:
-        timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
+        timeout = DEFAULT_TIMEOUT if new_job else _JOIN_TIMEOUT
     positive_seconds(timeout)
     request: dict[str, object] = {
         "type": "attach",
@@ -85,9 +87,8 @@ def connect(
         "world_size": target.world_size,
         "pid": os.getpid(),
     }
-    if target.create:
-        request |= {"create": True, "timeout": timeout, "slots": target.slots, "on_failure": target.on_failure}
-        request |= {"priority": priority, "aggregators": target.aggregators}
+    if new_job is not None:
+        request |= {"create": True, "timeout": timeout, "priority": priority, **asdict(new_job)}
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:

@@ -21,7 +21,8 @@ from switchml.client.run_directory import agent_sockets, configured_run_director
 from switchml.common.names import names_in_list
 from switchml.common.variables import unknown_variables
 
-__all__ = ["RankTarget", "find_target", "job_of_launch", "launch_label", "rendezvous_key", "require_one_launcher"]
+__all__ = ["NewJob", "RankTarget", "find_new_job", "find_target", "job_of_launch", "launch_label", "rendezvous_key"]
+__all__ += ["require_one_launcher"]
 
 _log = logging.getLogger(__name__)
 _LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
@@ -38,8 +39,7 @@ _GENERATED: Final = re.compile("none|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class RankTarget:
     """The rank to attach to. `world_size` is None if it must not be compared with the job's.
 
-    With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with this key, and has a
-    pool of `slots` slots (0: the switch's default), which `aggregators` share if any are named.
+    With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with this key.
     """
 
     agent: Path
@@ -47,6 +47,15 @@ class RankTarget:
     rank: int
     world_size: int | None
     create: bool = False
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """The options of a job that its ranks begin.
+
+    Its pool has `slots` slots (0: the switch's default), which `aggregators` share if any are named.
+    """
+
     slots: int = 0
     on_failure: str = "abort"
     aggregators: tuple[str, ...] = ()
@@ -59,15 +68,13 @@ def find_target(
     rank: int | None = None,
     world_size: int | None = None,
     create: bool | None = None,
-    on_failure: str | None = None,
-    aggregators: Sequence[str] | None = None,
 ) -> RankTarget:
     """Return the rank that the arguments name, completed from `environ`.
 
     Raises:
         ConnectError: something is missing or not a number; the message names the variable. Or two launchers have
             started this process.
-        TypeError: `rank`, `world_size`, `job` or `aggregators` is of another type.
+        TypeError: `rank`, `world_size` or `job` is of another type.
 
     """
     require_one_launcher(environ)
@@ -91,20 +98,33 @@ def find_target(
         world_size = _number(environ, "SWITCHML_WORLD_SIZE", "WORLD_SIZE")
         if world_size is None and create:
             _missing("SWITCHML_WORLD_SIZE", "the number of ranks", "world_size")
-    socket_path = _agent_socket(environ, agent, rank, world_size)
-    if not create and aggregators:
+    return RankTarget(_agent_socket(environ, agent, rank, world_size), str(job), rank, world_size, bool(create))
+
+
+def find_new_job(
+    environ: Mapping[str, str],
+    target: RankTarget,
+    on_failure: str | None = None,
+    aggregators: Sequence[str] | None = None,
+) -> NewJob | None:
+    """Return the options of the job that the target's ranks begin, completed from `environ`; None if it exists already.
+
+    Raises:
+        ConnectError: an option cannot be used; the message names the variable.
+        TypeError: `aggregators` is a string.
+
+    """
+    if not target.create and aggregators:
         raise ConnectError(
-            f"job {job} exists already, and its aggregators were chosen when it began; name them in `switchml-ctl job"
-            " start --aggregators`, or pass `create`"
+            f"job {target.job} exists already, and its aggregators were chosen when it began; name them in"
+            " `switchml-ctl job start --aggregators`, or pass `create`"
         )
-    if not create:
-        return RankTarget(socket_path, str(job), rank, world_size)
+    if not target.create:
+        return None
     on_failure = on_failure or environ.get("SWITCHML_ON_FAILURE") or "abort"
     if on_failure not in _ON_FAILURE:
         raise ConnectError(f"on_failure (SWITCHML_ON_FAILURE) is {on_failure!r}; it is one of {', '.join(_ON_FAILURE)}")
-    slots = _number(environ, "SWITCHML_SLOTS") or 0
-    names = _aggregators(environ, aggregators)
-    return RankTarget(socket_path, str(job), rank, world_size, True, slots, on_failure, names)
+    return NewJob(_number(environ, "SWITCHML_SLOTS") or 0, on_failure, _aggregators(environ, aggregators))
 
 
 @functools.cache

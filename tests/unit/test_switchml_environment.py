@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchml.client.environment import RankTarget, find_target, launch_label, rendezvous_key
+from switchml.client.environment import NewJob, RankTarget, find_new_job, find_target, launch_label, rendezvous_key
 from switchml.client.errors import ConnectError
 from switchml.client.run_directory import configured_run_directory
 from switchml.launch import settings as config
@@ -56,19 +56,25 @@ def test_arguments_come_first() -> None:
     assert find_target({}, Path("/b.sock"), "j", 0) == RankTarget(Path("/b.sock"), "j", 0, None)
 
 
-def test_aggregators_of_a_new_job() -> None:
+def test_options_of_a_new_job() -> None:
     environ = {**FULL, "SWITCHML_AGGREGATORS": "s1, s2"}
-    assert find_target(environ).aggregators == ()  # the job exists
-    assert find_target(environ, create=True).aggregators == ("s1", "s2")
-    assert find_target(environ, create=True, aggregators=["a"]).aggregators == ("a",)
-    assert find_target(FULL, create=True).aggregators == ()
+    existing, new = find_target(FULL), find_target(FULL, create=True)
+    assert find_new_job(environ, existing) is None
+    assert find_new_job(FULL, new) == NewJob()
+    assert find_new_job(environ, new) == NewJob(aggregators=("s1", "s2"))
+    assert find_new_job(environ, new, aggregators=["a"]) == NewJob(aggregators=("a",))
+    assert find_new_job({**FULL, "SWITCHML_SLOTS": "256"}, new, "shrink") == NewJob(256, "shrink")
     with pytest.raises(ConnectError, match="job train exists already, and its aggregators were chosen when it began"):
-        find_target(environ, aggregators=["a"])
+        find_new_job(environ, existing, aggregators=["a"])
+    with pytest.raises(
+        ConnectError, match=r"on_failure \(SWITCHML_ON_FAILURE\) is 'retry'; it is one of abort, shrink"
+    ):
+        find_new_job({**FULL, "SWITCHML_ON_FAILURE": "retry"}, new)
     with pytest.raises(TypeError, match="aggregators is 's1,s2'; it must be a sequence of names"):
-        find_target(FULL, create=True, aggregators="s1,s2")
+        find_new_job(FULL, new, aggregators="s1,s2")
     for text in ("s1,,s2", "s1,s1", "s 1"):
         with pytest.raises(ConnectError, match=r"SWITCHML_AGGREGATORS.*name"):
-            find_target({**FULL, "SWITCHML_AGGREGATORS": text}, create=True)
+            find_new_job({**FULL, "SWITCHML_AGGREGATORS": text}, new)
 
 
 @pytest.mark.parametrize("missing", ["SWITCHML_JOB", "SWITCHML_RANK"])
@@ -92,13 +98,11 @@ def test_numbers_that_are_none(name: str, value: str) -> None:
 def test_under_torchrun_the_job_is_created() -> None:
     target = find_target(TORCHRUN)
     assert target == RankTarget(Path("/run/a.sock"), rendezvous_key(TORCHRUN), 5, 8, create=True)
-    assert find_target({**TORCHRUN, "SWITCHML_SLOTS": "256"}).slots == 256
 
 
 def test_a_job_that_was_started_comes_before_torchruns() -> None:
     target = find_target({**TORCHRUN, "SWITCHML_JOB": "train"})
     assert target == RankTarget(Path("/run/a.sock"), "train", 5, 8)
-    assert find_target({**TORCHRUN, "SWITCHML_JOB": "train", "SWITCHML_SLOTS": "256"}).slots == 0
     assert find_target(TORCHRUN, job="other", create=False) == RankTarget(Path("/run/a.sock"), "other", 5, 8)
 
 
