@@ -19,9 +19,9 @@ from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, require_shaping
@@ -94,6 +94,7 @@ def run(options: ByteSchedulerOptions, run_dir: Path, report: Reporter, progress
     """
     require_privileges()
     require_shaping()
+    record = Record(report)
     version = torch_version(options.torch_python, _RANK)
     policies = list(dict.fromkeys([_BASE, *options.policies]))
     progress.expect(options.repetitions * len(policies))
@@ -104,13 +105,12 @@ def run(options: ByteSchedulerOptions, run_dir: Path, report: Reporter, progress
             linked_systems(run_directory, options.workers, shape) as systems,
             torch_group(systems, _RANK, "switchml", PORT, options.torch_python, directory) as group,
         ):
-            measurement = _Measurement(options, systems, group, report, progress)
+            measurement = _Measurement(options, systems, group, record, progress)
             costs = measurement.costs()
             for repetition in range(options.repetitions):
                 measurement.take_turns(policies, repetition)
-            described = {"switchml": systems.switchml.description, "torch": version}
-    rows = summarize(measurement.samples, costs, options.rate)
-    return BenchmarkResult.of("bytescheduler", options, rows, measurement.samples, measurement.states, described)
+            record.systems |= {"switchml": systems.switchml.description, "torch": version}
+    return BenchmarkResult.of("bytescheduler", options, summarize(record.samples, costs, options.rate), record)
 
 
 class _Measurement:
@@ -121,17 +121,15 @@ class _Measurement:
         options: ByteSchedulerOptions,
         systems: LinkedSystems,
         group: RankGroup,
-        report: Reporter,
+        record: Record,
         progress: Progress,
     ) -> None:
         self._options = options
         self._systems = systems
         self._group = group
-        self._report = report
+        self._record = record
         self._progress = progress
         self._digest = ""
-        self.samples: list[ByteSchedulerSample] = []
-        self.states: list[machine_state.State] = []
 
     def costs(self) -> Costs:
         """Measure the layers and the link, each alone. Raises RankFailed."""
@@ -143,7 +141,7 @@ class _Measurement:
             for size, *of_ranks in zip(answers[0]["sizes"], *(answer["layers"] for answer in answers), strict=True)
         ]
         speed = sum(layer.size for layer in layers) / seconds
-        self._report(
+        self._record.report(
             f"  computing {sum(layer.forward for layer in layers):.3f} s forward and "
             f"{sum(layer.backward for layer in layers):.3f} s backward; all gradients at once {seconds:.3f} s"
         )
@@ -151,7 +149,7 @@ class _Measurement:
 
     def take_turns(self, policies: Sequence[str], repetition: int) -> None:
         """Let all policies make steps, in another order each time. Raises RankFailed."""
-        self.states.append(machine_state.now())
+        self._record.states.append(machine_state.now())
         first = repetition * len(policies) // self._options.repetitions
         said = []
         for word in [*policies[first:], *policies[:first]]:
@@ -160,10 +158,10 @@ class _Measurement:
             seconds = [max(step) for step in zip(*(answer["seconds"] for answer in answers), strict=True)]
             steps_on_link = self._options.steps + 1  # and the one before the timed ones
             found = {"link": dataclasses.asdict(use), "steps_on_link": steps_on_link}
-            self.samples.append(ByteSchedulerSample(word, repetition, seconds, found))
+            self._record.samples.append(ByteSchedulerSample(word, repetition, seconds, found))
             said.append(f"{word.partition(':')[0]} {statistics.median(seconds):.3f} s")
             self._progress.did(1)
-        self._report(f"  repetition {repetition + 1}: {', '.join(said)}")
+        self._record.report(f"  repetition {repetition + 1}: {', '.join(said)}")
 
     def _steps(self, word: str) -> list[dict[str, Any]]:
         answers = self._group.command(f"steps {self._options.steps}")
@@ -186,13 +184,13 @@ def summarize(samples: Sequence[ByteSchedulerSample], costs: Costs, rate: int) -
 def _row(
     word: str, samples: Sequence[ByteSchedulerSample], simulated: Mapping[str, float], rate: int
 ) -> ByteSchedulerRow:
-    own = {sample.repetition: sample for sample in samples if sample.policy == word}
+    own = [sample for sample in samples if sample.policy == word]
     base = [sample for sample in samples if sample.policy == _BASE]
-    seconds = [second for sample in own.values() for second in sample.seconds]
+    seconds = [second for sample in own for second in sample.seconds]
     median = statistics.median(seconds)
-    uses = [sample.found["link"] for sample in own.values()]
-    on_link = sum(use["bytes"] for use in uses) / sum(sample.found["steps_on_link"] for sample in own.values())
-    ratio = median_ratio((own[sample.repetition].seconds, sample.seconds) for sample in base)
+    uses = [sample.found["link"] for sample in own]
+    on_link = sum(use["bytes"] for use in uses) / sum(sample.found["steps_on_link"] for sample in own)
+    ratio = median_ratio(own, base)
     assert ratio is not None  # fifo takes its turn in each repetition
     return ByteSchedulerRow(
         policy=word,

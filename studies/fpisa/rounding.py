@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchml._native import kernels
+from switchml.benchmarks.record import Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.floats import HEADROOM, sum_digits, sum_fpisa, sum_fpisa_a
 

@@ -12,16 +12,16 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import RankFailed
 from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import TURN_SECONDS, RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, rate_text, require_shaping
@@ -124,6 +124,7 @@ def run(options: GraceOptions, run_dir: Path, report: Reporter, progress: Progre
     """
     require_privileges()
     require_shaping()
+    record = Record(report)
     version = torch_version(options.torch_python, _RANK)
     methods = list(dict.fromkeys([_PEER, _BASE, *options.methods]))
     trained = [method for method in methods if method != _PEER]
@@ -136,37 +137,34 @@ def run(options: GraceOptions, run_dir: Path, report: Reporter, progress: Progre
             linked_systems(run_directory, options.workers, shapes[-1]) as systems,
             torch_group(systems, _RANK, "switchml", PORT, options.torch_python, directory) as group,
         ):
-            measurement = _Measurement(options, systems, group, report, progress)
+            measurement = _Measurement(options, systems, group, record, progress)
             measurement.compute(methods)
             for shape in shapes:
                 measurement.take_turns(methods, shape)
             for task in options.tasks:
                 measurement.train(trained, task)
-            described = {"switchml": systems.switchml.description, "gloo": version}
-    samples = measurement.samples
-    return BenchmarkResult.of("grace", options, summarize(samples), samples, measurement.states, described)
+            record.systems |= {"switchml": systems.switchml.description, "gloo": version}
+    return BenchmarkResult.of("grace", options, summarize(record.samples), record)
 
 
 class _Measurement:
     """The samples of all methods on one group of ranks."""
 
     def __init__(
-        self, options: GraceOptions, systems: LinkedSystems, group: RankGroup, report: Reporter, progress: Progress
+        self, options: GraceOptions, systems: LinkedSystems, group: RankGroup, record: Record, progress: Progress
     ) -> None:
         self._options = options
         self._systems = systems
         self._group = group
-        self._report = report
+        self._record = record
         self._progress = progress
-        self.samples: list[GraceSample] = []
-        self.states: list[machine_state.State] = []
 
     def compute(self, methods: Sequence[str]) -> None:
         """Time the methods themselves. Raises RankFailed, also for unknown methods."""
-        self._report(f"computing with {self._options.elements:,} elements")
+        self._record.report(f"computing with {self._options.elements:,} elements")
         for method in methods:
             [found, *_] = self._group.command(f"compute {method} {self._options.elements} {self._options.calls}")
-            self.samples.append(GraceSample("compute", method, found))
+            self._record.samples.append(GraceSample("compute", method, found))
         for method in methods:
             self._step(method, 0, _FIRST_STEPS)
 
@@ -175,7 +173,7 @@ class _Measurement:
         self._systems.links.shape(shape)
         steps = self._options.steps
         for repetition in range(self._options.repetitions):
-            self.states.append(machine_state.now())
+            self._record.states.append(machine_state.now())
             first = repetition * len(methods) // self._options.repetitions
             said = []
             for method in [*methods[first:], *methods[:first]]:
@@ -190,23 +188,23 @@ class _Measurement:
                     "parameters": answers[0]["parameters"],
                     "link": dataclasses.asdict(use),
                 }
-                self.samples.append(GraceSample("step", method, found))
+                self._record.samples.append(GraceSample("step", method, found))
                 said.append(f"{method} {statistics.median(seconds):.3g} s")
-            self._report(f"  {rate_text(shape.rate)}, repetition {repetition + 1}: {', '.join(said)}")
+            self._record.report(f"  {rate_text(shape.rate)}, repetition {repetition + 1}: {', '.join(said)}")
             self._progress.did(1)
 
     def train(self, methods: Sequence[str], task: str) -> None:
         """Train with each method, learning rate and momentum from the same beginning. Raises RankFailed."""
         options = self._options
         for method, factor, momentum in itertools.product(methods, options.learning_rates, options.momenta):
-            self.states.append(machine_state.now())
+            self._record.states.append(machine_state.now())
             training = f"train {task} {method} {options.training_steps} {_SEED} {factor} {momentum}"
             answers = self._group.command(training, TURN_SECONDS + options.training_steps * _STEP_SECONDS)
             _require_same(method, answers)
             found = answers[0] | {"task": task, "learning_rate": factor, "momentum": momentum}
-            self.samples.append(GraceSample("train", method, found))
+            self._record.samples.append(GraceSample("train", method, found))
             optimizer = f"learning rate x {factor:g}, momentum {momentum:g}"
-            self._report(f"  {task}, {method}, {optimizer}: accuracy {found['curve'][-1][2]:.3f}")
+            self._record.report(f"  {task}, {method}, {optimizer}: accuracy {found['curve'][-1][2]:.3f}")
             self._progress.did(1)
 
     def _step(self, method: str, steps: int, warm_up: int) -> list[dict[str, Any]]:
@@ -251,19 +249,23 @@ def _median(seconds: Sequence[float]) -> float | None:
     return statistics.median(seconds) if seconds else None
 
 
+class _Times(NamedTuple):
+    """The seconds of a method's steps in one repetition."""
+
+    repetition: int
+    seconds: list[float]
+
+
 def _steps(rate: int, found: Sequence[Mapping[str, Any]], others: Sequence[GraceSample]) -> StepRow:
     here = [turn for turn in found if turn["rate"] == rate]
     seconds = [second for turn in here for second in turn["seconds"]]
     link_bytes = sum(turn["link"]["bytes"] for turn in here) / sum(turn["steps_on_link"] for turn in here)
-    ours = {turn["repetition"]: turn["seconds"] for turn in here}
-    ratios = {
-        name: median_ratio(
-            (other.found["seconds"], ours.get(other.found["repetition"], ()))
-            for other in others
-            if other.method == name and other.found["rate"] == rate
-        )
-        for name in (_BASE, _PEER)
-    }
+    ours = [_Times(turn["repetition"], turn["seconds"]) for turn in here]
+    theirs: dict[str, list[_Times]] = {_BASE: [], _PEER: []}
+    for other in others:
+        if other.method in theirs and other.found["rate"] == rate:
+            theirs[other.method].append(_Times(other.found["repetition"], other.found["seconds"]))
+    ratios = {name: median_ratio(times, ours) for name, times in theirs.items()}
     median = statistics.median(seconds)
     return StepRow(
         rate=rate,

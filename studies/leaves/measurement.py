@@ -26,8 +26,9 @@ from switchml.benchmarks.linked_systems import (
 )
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
+from switchml.benchmarks.turns import Task, Turn, turn_of
 from switchml.common.progress import Progress
 from switchml.topologies.namespaces import require_privileges
 from switchml.topologies.shaped_links import Shape, require_shaping
@@ -81,16 +82,13 @@ def run(options: LeavesOptions, run_dir: Path, report: Reporter, progress: Progr
     """
     require_privileges()
     require_shaping()
-    missing: dict[str, str] = {}
+    record = Record(report)
     peer = find_peer(_PEER, options.torch_python)
     if isinstance(peer, MissingPeer):
-        missing[_PEER] = str(peer)
-        report(f"{_PEER} is left out: {peer}")
+        record.leave_out(_PEER, peer)
     tasks = [Task(options.bytes, 1, options.calls), Task(options.small_bytes, 1, options.small_calls)]
     progress.expect(options.repetitions)
     workers = options.hosts * options.ranks
-    turns: list[LeafTurn] = []
-    states: list[machine_state.State] = []
     with own_run_directory(run_dir) as (run_directory, directory), contextlib.ExitStack() as stack:
         shape = Shape(options.rate, options.queue)
         systems = stack.enter_context(linked_systems(run_directory, options.hosts, shape, options.ranks))
@@ -99,18 +97,18 @@ def run(options: LeavesOptions, run_dir: Path, report: Reporter, progress: Progr
             system.name: stack.enter_context(system.group(workers, directory))
             for system in (systems.leaves, systems.switchml)
         }
-        descriptions = dict.fromkeys(groups, systems.switchml.description)
+        record.systems |= dict.fromkeys(groups, systems.switchml.description)
         if not isinstance(peer, MissingPeer):
             for one in (peer, peer.dealt_out()):
                 groups[one.name] = stack.enter_context(one.group(systems, directory))
-                descriptions[one.name] = one.description
+                record.systems[one.name] = one.description
         for repetition in range(options.repetitions):
-            states.append(machine_state.now())
+            record.states.append(machine_state.now())
             for task in tasks:
-                turns += [_turn(systems, groups[name], name, task, repetition) for name in groups]
-            _report_turns(turns[-len(tasks) * len(groups) :], repetition, report)
+                record.samples += [_turn(systems, groups[name], name, task, repetition) for name in groups]
+            _report_turns(record.samples[-len(tasks) * len(groups) :], repetition, report)
             progress.did(1)
-    return BenchmarkResult.of("leaves", options, summarize(turns), turns, states, descriptions, missing)
+    return BenchmarkResult.of("leaves", options, summarize(record.samples), record)
 
 
 def _turn(systems: LinkedSystems, group: RankGroup, name: str, task: Task, repetition: int) -> LeafTurn:
@@ -136,8 +134,6 @@ def summarize(turns: Iterable[LeafTurn]) -> list[LeavesRow]:
 
 def _row(size: int, system: str, turns: list[LeafTurn], leaves: list[LeafTurn]) -> LeavesRow:
     seconds = [second for each in turns for second in each.turn.seconds]
-    by_repetition = {each.turn.repetition: each.turn.seconds for each in leaves}
-    pairs = [(each.turn.seconds, by_repetition.get(each.turn.repetition, ())) for each in turns]
     return LeavesRow(
         system=system,
         bytes=size,
@@ -145,7 +141,7 @@ def _row(size: int, system: str, turns: list[LeafTurn], leaves: list[LeafTurn]) 
         median=statistics.median(seconds),
         p99=percentile(seconds, 0.99),
         link_bytes=statistics.median(each.link_bytes for each in turns),
-        ratio=median_ratio(pairs),
+        ratio=median_ratio([each.turn for each in turns], [each.turn for each in leaves]),
     )
 
 

@@ -19,9 +19,10 @@ from switchml.benchmarks.figures import percentile
 from switchml.benchmarks.linked_systems import LinkedSystems, find_peer, linked_systems, own_run_directory
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML
-from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
+from switchml.benchmarks.turns import Task, Turn, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.kinds.shaped import CENTRAL_SERVER, server_on
 from switchml.topologies.namespaces import require_privileges
@@ -119,47 +120,40 @@ def run(options: PhubOptions, run_dir: Path, report: Reporter, progress: Progres
     """
     require_privileges()
     require_shaping()
-    measured = _Measurement(options, report, progress)
+    record = Record(report)
+    measured = _Measurement(options, record, progress)
     progress.expect(len(options.workers) * len(options.rates) * len(options.queues) * options.repetitions)
     with own_run_directory(run_dir) as (run_directory, directory):
         for workers in options.workers:
             shapes = [Shape(rate, queue) for rate in options.rates for queue in options.queues]
             with linked_systems(run_directory, workers, shapes[0], servers=True) as systems:
                 measured.run(systems, workers, shapes, directory)
-    rows = summarize(measured.turns)
-    return BenchmarkResult.of(
-        "phub", options, rows, measured.turns, measured.states, measured.descriptions, measured.missing
-    )
+    return BenchmarkResult.of("phub", options, summarize(record.samples), record)
 
 
 class _Measurement:
     """The turns of all modes."""
 
-    def __init__(self, options: PhubOptions, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: PhubOptions, record: Record, progress: Progress) -> None:
         self._options = options
-        self._report = report
+        self._record = record
         self._progress = progress
-        self.turns: list[ModeTurn] = []
-        self.states: list[machine_state.State] = []
-        self.descriptions: dict[str, str] = {}
-        self.missing: dict[str, str] = {}
         self._ring = find_peer(_RING_PEER, options.torch_python) if "ring" in options.modes else None
         if isinstance(self._ring, MissingPeer):
-            self.missing["ring"] = str(self._ring)
-            report(f"ring is left out: {self._ring}")
+            record.leave_out("ring", self._ring)
 
     def run(self, systems: LinkedSystems, workers: int, shapes: Sequence[Shape], directory: Path) -> None:
         """Measure on this many hosts, with all kinds of links."""
-        self._report(f"{workers} workers: starting groups of ranks")
+        self._record.report(f"{workers} workers: starting groups of ranks")
         with contextlib.ExitStack() as stack:
             groups: dict[str, RankGroup] = {}
             for mode, system in _modes_of(systems).items():
                 if mode in self._options.modes or (mode == "switch" and "switch16" in self._options.modes):
                     groups[mode] = stack.enter_context(system.group(workers, directory))
-                    self.descriptions[mode] = system.description
+                    self._record.systems[mode] = system.description
             if self._ring is not None and not isinstance(self._ring, MissingPeer):
                 groups["ring"] = stack.enter_context(self._ring.group(systems, directory))
-                self.descriptions["ring"] = self._ring.description
+                self._record.systems["ring"] = self._ring.description
             if "switch" in groups:
                 groups["switch16"] = groups["switch"]
             for shape in shapes:
@@ -171,15 +165,15 @@ class _Measurement:
     def _take_turns(
         self, systems: LinkedSystems, groups: Mapping[str, RankGroup], shape: Shape, repetition: int
     ) -> None:
-        self.states.append(machine_state.now())
+        self._record.states.append(machine_state.now())
         said = []
         for mode in self._options.modes:
             if mode in groups:
                 found = self._turn(systems, groups[mode], shape, mode, repetition)
-                self.turns.append(found)
+                self._record.samples.append(found)
                 said.append(f"{mode} {statistics.median(found.turn.seconds):.3f} s")
         link = f"{rate_text(shape.rate)}, queue {queue_text(shape.queue)}, {size_text(self._options.bytes)}"
-        self._report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
+        self._record.report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
 
     def _turn(self, systems: LinkedSystems, group: RankGroup, shape: Shape, mode: str, repetition: int) -> ModeTurn:
         wire_bits = 16 if mode == "switch16" else 32

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.options import size_text
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
-from switchml.benchmarks.turns import Reporter, Task, calls_of
+from switchml.benchmarks.turns import Task, calls_of
 from switchml.common.progress import Progress
 
 __all__ = ["PythonCostOptions", "PythonCostRow", "run"]
@@ -48,8 +49,7 @@ class PythonCostRow:
 def run(options: PythonCostOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     rows: list[PythonCostRow] = []
-    samples: list[_Sample] = []
-    states = [machine_state.now()]
+    record = Record(report, states=[machine_state.now()])
     progress.expect(len(options.transports) * len(options.sizes))
     with work_directory() as directory:
         for transport in options.transports:
@@ -61,10 +61,10 @@ def run(options: PythonCostOptions, report: Reporter, progress: Progress) -> Ben
                     report(f"{transport}: {size_text(size)} on {options.workers} workers")
                     task = Task(size, 1, calls_of(size, options.calls))
                     answers = group.command(f"python_cost {task.calls} {task.warm_up} {size // 4}")
-                    samples.append(_Sample(transport, size, answers))
-                    rows.append(_row(samples[-1]))
+                    record.samples.append(_Sample(transport, size, answers))
+                    rows.append(_row(record.samples[-1]))
                     progress.did()
-    return BenchmarkResult.of("python_cost", options, rows, samples, states)
+    return BenchmarkResult.of("python_cost", options, rows, record)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ from studies.switchml.network import SECOND, Network
 from studies.switchml.tree import SimulatedAllReduce, all_reduce, ring
 from switchml.benchmarks import options as words
 from switchml.benchmarks.options import size_text
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_MAX_WORLD
 
@@ -125,7 +125,7 @@ def run(options: SimulationOptions, report: Reporter, progress: Progress) -> Ben
     network = network_of(options)
     cases = list(_cases(options))
     progress.expect(sum(math.prod(case.tree) for case, _ in cases))
-    runs = []
+    runs: list[Run] = []
     for case, seed in cases:
         outcome = all_reduce(
             network,
@@ -138,7 +138,7 @@ def run(options: SimulationOptions, report: Reporter, progress: Progress) -> Ben
         runs.append(Run(case, seed, outcome.time / SECOND, outcome))
         report(_line(runs[-1], options))
         progress.did(math.prod(case.tree))
-    return BenchmarkResult.of("switchml", options, summarize(runs, options), runs)
+    return BenchmarkResult.of("switchml", options, summarize(runs, options), Record(report, runs))
 
 
 def _packets(options: SimulationOptions) -> int:

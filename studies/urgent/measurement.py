@@ -17,9 +17,9 @@ from switchml.benchmarks.link_rows import OURS, in_network_bound
 from switchml.benchmarks.linked_systems import LinkUse, linked_systems, own_run_directory
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
@@ -82,32 +82,29 @@ def run(options: UrgentOptions, run_dir: Path, report: Reporter, progress: Progr
     """
     require_privileges()
     require_shaping()
-    measured = _Measurement(options, report, progress)
+    record = Record(report)
+    measured = _Measurement(options, record, progress)
     places = len(options.rates) * len(options.queues) + 1
     progress.expect(len(options.workers) * places * options.repetitions)
     for workers in options.workers:
         with own_run_directory(run_dir) as (run_directory, directory):
             measured.over_links(run_directory, directory, workers)
         measured.over_shared_memory(workers)
-    rows = summarize(measured.turns, options.urgent)
-    return BenchmarkResult.of("urgent", options, rows, measured.turns, measured.states, measured.descriptions)
+    return BenchmarkResult.of("urgent", options, summarize(record.samples, options.urgent), record)
 
 
 class _Measurement:
-    def __init__(self, options: UrgentOptions, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: UrgentOptions, record: Record, progress: Progress) -> None:
         self._options = options
-        self._report = report
+        self._record = record
         self._progress = progress
-        self.turns: list[UrgentTurn] = []
-        self.states: list[machine_state.State] = []
-        self.descriptions: dict[str, str] = {}
 
     def over_links(self, run_directory: RunDirectory, directory: Path, workers: int) -> None:
         """Measure on this many hosts, with all kinds of links."""
         shapes = [Shape(rate, queue) for rate in self._options.rates for queue in self._options.queues]
-        self._report(f"{workers} workers: starting hosts and ranks")
+        self._record.report(f"{workers} workers: starting hosts and ranks")
         with linked_systems(run_directory, workers, shapes[0]) as systems:
-            self.descriptions[OURS] = systems.switchml.description
+            self._record.systems[OURS] = systems.switchml.description
             system = dataclasses.replace(systems.switchml, program=_RANK)
             with system.group(workers, directory) as group:
                 for shape in shapes:
@@ -129,17 +126,19 @@ class _Measurement:
         watch: Callable[[Callable[[], Any]], tuple[Any, LinkUse]],
     ) -> None:
         for repetition in range(self._options.repetitions):
-            self.states.append(machine_state.now())
+            self._record.states.append(machine_state.now())
             said = []
             for alone in (True, False):
                 command = self._command(alone)
                 answers, use = watch(lambda command=command: group.command(command))  # type: ignore[misc]
                 seconds = tuple(answers[0]["seconds"])
-                self.turns.append(UrgentTurn(system, rate, queue, workers, alone, seconds, use.packets, use.drops))
+                self._record.samples.append(
+                    UrgentTurn(system, rate, queue, workers, alone, seconds, use.packets, use.drops)
+                )
                 said.append(f"{'alone' if alone else 'behind'} {1e3 * statistics.median(seconds):.1f} ms")
             where = f"{rate_text(rate)}, queue {queue_text(queue)}" if rate else "shared memory"
             sizes = f"{size_text(self._options.urgent)} behind {size_text(self._options.bytes)}"
-            self._report(f"  {where}, {sizes}, repetition {repetition + 1}: {', '.join(said)}")
+            self._record.report(f"  {where}, {sizes}, repetition {repetition + 1}: {', '.join(said)}")
             self._progress.did(1)
 
     def _command(self, alone: bool) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from switchml.benchmarks.options import MAGNITUDE_BITS
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.systems import work_directory
-from switchml.benchmarks.turns import Reporter, Task, Turns, calls_of, systems
+from switchml.benchmarks.turns import Task, Turns, calls_of, systems
 from switchml.common.progress import Progress
 
 __all__ = ["AllreduceOptions", "run", "unable_peers"]
@@ -92,19 +93,16 @@ def measure_in_turns(
 
     `unable` has the peers that cannot do these tasks, with the reasons.
     """
-    unable = unable or {}
-    able = [name for name in options.peers if name not in unable]
+    record = Record(report, missing=dict(unable or {}))
+    able = [name for name in options.peers if name not in record.missing]
     with (
         work_directory() as directory,
-        systems(options.transports, able, options.torch_python, directory, report) as (measured, missing),
+        systems(options.transports, able, options.torch_python, directory, record) as measured,
     ):
-        turns = Turns(measured, directory, report, progress)
+        turns = Turns(measured, directory, record, progress)
         progress.expect(
             sum(turns.work(workers, task) for workers in options.workers for task in tasks) * options.repetitions
         )
         for workers in options.workers:
             turns.run(workers, tasks, options.repetitions)
-        descriptions = {system.name: system.description for system in measured}
-    missing = {**unable, **missing, **turns.failed}
-    rows = summarize(turns.turns, options.transports, options.peers)
-    return BenchmarkResult.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing)
+    return BenchmarkResult.of(benchmark, options, summarize(record.samples, options.transports, options.peers), record)

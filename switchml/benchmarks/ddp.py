@@ -20,9 +20,9 @@ from switchml.benchmarks.figures import median_ratio
 from switchml.benchmarks.link_rows import in_network_bound, ring_bound, why_cpus_limit
 from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.torch_ranks import torch_group, torch_version
-from switchml.benchmarks.turns import Reporter
 from switchml.benchmarks.workers import STEP_LAYERS
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
@@ -105,28 +105,24 @@ def run(options: DdpOptions, run_dir: Path, report: Reporter, progress: Progress
     require_privileges()
     require_shaping()
     version = torch_version(options.torch_python, _RANK)
-    turns: list[StepTurn] = []
-    states: list[machine_state.State] = []
-    description = ""
+    record = Record(report, systems={"gloo": version})
     shapes = [Shape(rate, queue) for rate in options.rates for queue in options.queues]
     progress.expect(len(options.workers) * len(shapes) * options.repetitions)
     with own_run_directory(run_dir) as (run_directory, directory):
         for workers in options.workers:
             report(f"{workers} workers: starting hosts and process groups")
             with _groups(run_directory, directory, workers, shapes[0], options) as (systems, groups):
-                description = systems.switchml.description
+                record.systems["switchml"] = systems.switchml.description
                 _take_first_steps(groups)
                 for shape in shapes:
                     systems.links.shape(shape)
                     for repetition in range(options.repetitions):
-                        states.append(machine_state.now())
+                        record.states.append(machine_state.now())
                         found = _take_turns(systems, groups, shape, repetition, options.steps)
-                        turns += found
+                        record.samples += found
                         report(_line(found))
                         progress.did(1)
-    return BenchmarkResult.of(
-        "ddp", options, summarize(turns), turns, states, {"switchml": description, "gloo": version}
-    )
+    return BenchmarkResult.of("ddp", options, summarize(record.samples), record)
 
 
 @contextlib.contextmanager
@@ -196,9 +192,8 @@ def summarize(turns: Iterable[StepTurn]) -> list[DdpRow]:
         backends = found[place]
         judged = {backend: _row(backends[backend]) for backend in BACKENDS if backend in backends}
         if len(judged) == len(BACKENDS) and not any(row.why_not for row in judged.values()):
-            ours = {turn.repetition: turn.seconds for turn in backends["switchml"]}
-            pairs = [(turn.seconds, ours.get(turn.repetition, ())) for turn in backends["gloo"]]
-            judged["switchml"] = dataclasses.replace(judged["switchml"], ratio=median_ratio(pairs))
+            ratio = median_ratio(backends["gloo"], backends["switchml"])
+            judged["switchml"] = dataclasses.replace(judged["switchml"], ratio=ratio)
         rows += judged.values()
     return rows
 

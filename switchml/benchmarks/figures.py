@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 __all__ = ["median_ratio", "percentile"]
 
@@ -16,11 +17,20 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def median_ratio(pairs: Iterable[tuple[Sequence[float], Sequence[float]]]) -> float | None:
-    """Return the median over the repetitions of (median of the first / median of the second); None for no pairs.
+class TimedTurn(Protocol):
+    """A system's turn in one repetition, and the seconds of its calls."""
 
-    A pair is of one repetition, whose turns follow each other, so that a temporary slowdown of the machine affects
-    both.
+    @property
+    def repetition(self) -> int: ...
+    @property
+    def seconds(self) -> Sequence[float]: ...
+
+
+def median_ratio(theirs: Iterable[TimedTurn], ours: Iterable[TimedTurn]) -> float | None:
+    """Return the median of (their median / our median) over the repetitions that both took part in; None without any.
+
+    The turns of a repetition follow each other, so that a temporary slowdown of the machine affects both.
     """
-    ratios = [statistics.median(first) / statistics.median(second) for first, second in pairs if first and second]
+    own = {turn.repetition: statistics.median(turn.seconds) for turn in ours}
+    ratios = [statistics.median(turn.seconds) / own[turn.repetition] for turn in theirs if turn.repetition in own]
     return statistics.median(ratios) if ratios else None

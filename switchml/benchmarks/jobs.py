@@ -12,9 +12,9 @@ from typing import Final
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.figures import percentile
 from switchml.benchmarks.footprint import Footprint, footprints
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
@@ -75,7 +75,7 @@ class JobsRow:
 def run(options: JobsOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     agents = -(-options.at_once * _MANY_WORKERS // _RANKS_OF_AN_AGENT)
-    state = machine_state.now()
+    record = Record(report, states=[machine_state.now()])
     with (
         work_directory() as directory,
         own_fabric(options.transport, directory, Embedded(agents=agents)) as system,
@@ -84,22 +84,23 @@ def run(options: JobsOptions, report: Reporter, progress: Progress) -> Benchmark
         fabric = _Measured(system, client)
         # Warm up: what is created once then exists.
         client.stop_job(client.start_job(pb.StartJobRequest(workers=_MANY_WORKERS)).id)
-        samples = [fabric.sample("idle", 0, 0, (), (), 0.0)]
+        record.samples.append(fabric.sample("idle", 0, 0, (), (), 0.0))
         progress.expect(options.starts * sum(options.workers) + _MANY_WORKERS * (options.jobs + options.at_once))
         for workers in options.workers:
             report(f"{options.starts} jobs of {workers} workers")
-            samples.append(fabric.sequence("start", workers, options.starts, 0))
+            record.samples.append(fabric.sequence("start", workers, options.starts, 0))
             progress.did(options.starts * workers)
         report(f"{options.jobs} jobs of {_MANY_WORKERS} workers, one after the other")
         step = -(-options.jobs // _STEPS)
         for done in range(0, options.jobs, step):
             count = min(step, options.jobs - done)
-            samples.append(fabric.sequence("sequence", _MANY_WORKERS, count, done))
+            record.samples.append(fabric.sequence("sequence", _MANY_WORKERS, count, done))
             progress.did(_MANY_WORKERS * count)
         report(f"{options.at_once} jobs of {_MANY_WORKERS} workers at once")
-        samples += fabric.at_once(options.at_once)
+        record.samples += fabric.at_once(options.at_once)
         progress.did(_MANY_WORKERS * options.at_once)
-    return BenchmarkResult.of("jobs", options, map(_row, samples), samples, [state], {system.name: system.description})
+        record.systems[system.name] = system.description
+    return BenchmarkResult.of("jobs", options, map(_row, record.samples), record)
 
 
 class _Measured:

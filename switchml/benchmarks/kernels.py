@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from switchml.benchmarks import machine_state
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter
 from switchml.common.progress import Progress
 from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
@@ -46,7 +46,7 @@ class KernelRow:
 
 def run(options: KernelsOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure, in a process in a new session."""
-    state = machine_state.now()
+    record = Record(report, states=[machine_state.now()])
     report("timing the kernels on one core")
     command = [sys.executable, "-m", "switchml.benchmarks.kernel_loop", str(options.seconds), *map(str, options.sizes)]
     found: dict[tuple[str, str], dict[str, float]] = {}
@@ -54,7 +54,7 @@ def run(options: KernelsOptions, report: Reporter, progress: Progress) -> Benchm
         kernel, instructions, size, seconds = line.split("\t")
         found.setdefault((kernel, instructions), {})[size] = int(size) / 1e9 / float(seconds)
     rows = [KernelRow(kernel, instructions, figures) for (kernel, instructions), figures in found.items()]
-    return BenchmarkResult.of("kernels", options, rows, (), [state])
+    return BenchmarkResult.of("kernels", options, rows, record)
 
 
 def _lines(command: list[str], progress: Progress) -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from switchml.benchmarks.allreduce import measure_in_turns
+from switchml.benchmarks.record import Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter, Task
+from switchml.benchmarks.turns import Task
 from switchml.common.progress import Progress
 
 __all__ = ["LatencyOptions", "run"]

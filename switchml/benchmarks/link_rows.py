@@ -207,13 +207,12 @@ def _ratios(
     """Return peer's time / this time, for rows of one element type, if the link limited both."""
     if rows[name].why_not:
         return {}
-    own = {turn.turn.repetition: turn.turn.seconds for turn in turns[name]}
+    own = [turn.turn for turn in turns[name]]
     ratios = {}
     for peer in peers:
         theirs = (peer, ElementKind(name[1].element_type))
         if theirs in rows and not rows[theirs].why_not:
-            pairs = [(turn.turn.seconds, own.get(turn.turn.repetition, ())) for turn in turns[theirs]]
-            ratio = median_ratio(pairs)
+            ratio = median_ratio([turn.turn for turn in turns[theirs]], own)
             if ratio is not None:
                 ratios[peer] = ratio
     return ratios

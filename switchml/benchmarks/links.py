@@ -10,13 +10,13 @@ import contextlib
 import dataclasses
 import importlib.util
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.allreduce import unable_peers
-from switchml.benchmarks.errors import MissingPackage, MissingPeer, RankFailed
+from switchml.benchmarks.errors import MissingPackage, MissingPeer
 from switchml.benchmarks.link_rows import OURS, ElementKind, LinkTurn, summarize
 from switchml.benchmarks.linked_systems import (
     LinkedPeer,
@@ -27,8 +27,9 @@ from switchml.benchmarks.linked_systems import (
 )
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
-from switchml.benchmarks.turns import Reporter, Task, turn_of
+from switchml.benchmarks.turns import Task, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
@@ -82,55 +83,46 @@ def run(options: LinksOptions, run_dir: Path, report: Reporter, progress: Progre
         raise MissingPackage(
             "sums of bfloat16 need ml_dtypes, which is not installed; install it with `pip install 'switchml[bench]'`"
         )
-    missing = unable_peers(options.peers, options.collective)
+    record = Record(report, missing=unable_peers(options.peers, options.collective))
     peers: list[LinkedPeer] = []
     for name in options.peers:
-        if name in missing:
+        if name in record.missing:
             continue
         peer = find_peer(name, options.torch_python)
         if isinstance(peer, MissingPeer):
-            missing[name] = str(peer)
-            report(f"{name} is left out: {peer}")
+            record.leave_out(name, peer)
         else:
             peers.append(peer)
-    measured = _Measurement(options, peers, report, progress)
+            record.systems[name] = peer.description
+    measured = _Measurement(options, peers, record, progress)
     places = len(options.workers) * len(options.rates) * len(options.queues)
     progress.expect(places * options.repetitions)
     with own_run_directory(run_dir) as (run_directory, directory):
         for workers in options.workers:
             measured.run(run_directory, directory, workers)
-    rows = summarize(measured.turns, options.peers, options.collective)
-    descriptions = measured.descriptions | {peer.name: peer.description for peer in peers}
-    return BenchmarkResult.of(
-        "links", options, rows, measured.turns, measured.states, descriptions, missing | measured.failed
-    )
+    rows = summarize(record.samples, options.peers, options.collective)
+    return BenchmarkResult.of("links", options, rows, record)
 
 
 class _Measurement:
     """The turns so far. A peer that fails takes no further turns; a failure of SwitchML ends the benchmark."""
 
-    def __init__(
-        self, options: LinksOptions, peers: Sequence[LinkedPeer], report: Reporter, progress: Progress
-    ) -> None:
+    def __init__(self, options: LinksOptions, peers: Sequence[LinkedPeer], record: Record, progress: Progress) -> None:
         self._options = options
         self._peers = peers
-        self._report = report
+        self._record = record
         self._progress = progress
-        self.turns: list[LinkTurn] = []
-        self.states: list[machine_state.State] = []
-        self.descriptions: dict[str, str] = {}
-        self.failed: dict[str, str] = {}
 
     def run(self, run_directory: RunDirectory, directory: Path, workers: int) -> None:
         """Measure on this many hosts, with all kinds of links."""
         shapes = [Shape(rate, queue) for rate in self._options.rates for queue in self._options.queues]
-        self._report(f"{workers} workers: starting hosts and groups of ranks")
+        self._record.report(f"{workers} workers: starting hosts and groups of ranks")
         with contextlib.ExitStack() as stack:
             systems = stack.enter_context(linked_systems(run_directory, workers, shapes[0]))
-            self.descriptions[OURS] = systems.switchml.description
+            self._record.systems[OURS] = systems.switchml.description
             groups = {OURS: stack.enter_context(systems.switchml.group(workers, directory))}
             for peer in self._peers:
-                with self._failing(peer.name):
+                with self._record.optional(peer.name):
                     groups[peer.name] = stack.enter_context(peer.group(systems, directory))
             for shape in shapes:
                 systems.links.shape(shape)
@@ -139,7 +131,7 @@ class _Measurement:
                     self._progress.did(1)
 
     def _take_turns(self, systems: LinkedSystems, groups: dict[str, RankGroup], shape: Shape, repetition: int) -> None:
-        self.states.append(machine_state.now())
+        self._record.states.append(machine_state.now())
         kinds = [(OURS, kind) for kind in _KINDS]
         kinds += [(name, kind) for name in groups if name != OURS for kind in _PEER_KINDS[name]]
         if not self._options.sums:
@@ -147,16 +139,16 @@ class _Measurement:
         first = repetition % len(kinds)
         said = []
         for name, kind in kinds[first:] + kinds[:first]:
-            if name in self.failed:
+            if name in self._record.missing:
                 continue
-            with self._failing(name):
+            with contextlib.nullcontext() if name == OURS else self._record.optional(name):
                 found = self._turn(systems, groups[name], shape, kind, name, repetition)
-                self.turns.append(found)
+                self._record.samples.append(found)
                 lanes = f" in {kind.wire_bits} bits" if name == OURS else ""
                 seconds = statistics.median(found.turn.seconds)
                 said.append(f"{name} {kind.element_type}{lanes} {seconds:.3f} s")
         link = f"{rate_text(shape.rate)}, queue {queue_text(shape.queue)}, {size_text(self._options.bytes)}"
-        self._report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
+        self._record.report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
 
     def _turn(
         self, systems: LinkedSystems, group: RankGroup, shape: Shape, kind: ElementKind, name: str, repetition: int
@@ -176,13 +168,3 @@ class _Measurement:
             idle=use.idle,
             turn=turn_of(answers, name, task, repetition),
         )
-
-    @contextlib.contextmanager
-    def _failing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except RankFailed as error:
-            if name == OURS:
-                raise
-            self.failed[name] = f"failed: {str(error).splitlines()[0]}"
-            self._report(f"{name} takes no further turns: {error}")

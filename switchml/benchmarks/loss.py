@@ -10,9 +10,10 @@ from switchml.benchmarks import machine_state
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
-from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
+from switchml.benchmarks.turns import Task, Turn, turn_of
 from switchml.common.progress import Progress
 from switchml.controller.client import ControllerClient
 
@@ -65,22 +66,21 @@ class LossRow:
 
 def run(options: LossOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
-    samples: list[LossTurn] = []
-    states: list[machine_state.State] = []
+    record = Record(report)
     with work_directory() as directory, own_fabric("udp", directory) as system, system.client() as client:
         progress.expect(sum(options.workers) * options.repetitions * len(options.shares))
         for workers in options.workers:
             report(f"{workers} workers over udp")
             with system.group(workers, directory) as group:
                 for repetition in range(options.repetitions):
-                    states.append(machine_state.now())
+                    record.states.append(machine_state.now())
                     first = repetition % len(options.shares)
                     for share in options.shares[first:] + options.shares[:first]:
-                        samples.append(_turn(system, client, group, share, options, repetition))
-                        report(_line(samples[-1]))
+                        record.samples.append(_turn(system, client, group, share, options, repetition))
+                        report(_line(record.samples[-1]))
                         progress.did(workers)
-        description = {system.name: system.description}
-    return BenchmarkResult.of("loss", options, summarize(samples), samples, states, description)
+        record.systems[system.name] = system.description
+    return BenchmarkResult.of("loss", options, summarize(record.samples), record)
 
 
 def _turn(
@@ -117,15 +117,15 @@ def summarize(samples: list[LossTurn]) -> list[LossRow]:
             share: [sample for sample in samples if (sample.turn.workers, sample.share) == (workers, share)]
             for share in sorted({sample.share for sample in samples})
         }
-        base = {sample.turn.repetition: sample.turn.seconds for sample in turns[0.0]}
+        base = [sample.turn for sample in turns[0.0]]
         rows += [_row(share, found, base) for share, found in turns.items()]
     return rows
 
 
-def _row(share: float, found: list[LossTurn], base: dict[int, tuple[float, ...]]) -> LossRow:
+def _row(share: float, found: list[LossTurn], base: list[Turn]) -> LossRow:
     turns = [sample.turn for sample in found]
     seconds = [second for turn in turns for second in turn.seconds]
-    ratio = median_ratio((turn.seconds, base[turn.repetition]) for turn in turns)
+    ratio = median_ratio(turns, base)
     assert ratio is not None
     cpu_seconds = sum(turn.cpu_seconds for turn in turns)
     return LossRow(

@@ -6,9 +6,10 @@ import dataclasses
 
 from switchml.benchmarks.footprint import footprints
 from switchml.benchmarks.options import size_text
+from switchml.benchmarks.record import Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.systems import own_fabric, work_directory
-from switchml.benchmarks.turns import Reporter, Task
+from switchml.benchmarks.turns import Task
 from switchml.common.progress import Progress
 
 __all__ = ["MemoryOptions", "MemoryRow", "run"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import ResultFileError
+from switchml.benchmarks.record import Record
 from switchml.common.version import VERSION
 
 __all__ = ["BenchmarkResult", "load", "save"]
@@ -41,21 +42,19 @@ class BenchmarkResult:
         benchmark: str,
         options: Any,
         rows: Iterable[Any],
-        samples: Iterable[Any] = (),
-        states: Iterable[machine_state.State] = (),
-        systems: Mapping[str, str] | None = None,
-        missing: Mapping[str, str] | None = None,
+        record: Record | None = None,
     ) -> BenchmarkResult:
         """Return a result, given dataclasses."""
+        record = record or Record()
         return cls(
             benchmark,
             _plain(options),
             _plain(machine_state.look()),
             [_plain(row) for row in rows],
-            [_plain(sample) for sample in samples],
-            [_plain(state) for state in states],
-            dict(systems or {}),
-            dict(missing or {}),
+            [_plain(sample) for sample in record.samples],
+            [_plain(state) for state in record.states],
+            record.systems,
+            record.missing,
         )
 
     def as_dict(self) -> dict[str, Any]:

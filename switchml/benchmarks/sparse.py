@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from switchml.benchmarks import machine_state
-from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.errors import MissingPeer
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.sparse_rows import GLOO, PEER_METHODS, BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.systems import Peer, System, own_fabric, work_directory
-from switchml.benchmarks.turns import ELEMENT_BYTES, Reporter, Task, turn_of
+from switchml.benchmarks.turns import ELEMENT_BYTES, Task, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.kinds import Embedded
 
@@ -66,33 +67,22 @@ def cases(workers: int, densities: Sequence[float], overlaps: Sequence[str]) -> 
 
 def run(options: SparseOptions, report: Reporter, progress: Progress) -> BenchmarkResult:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
-    measurement = _Measurement(options, report, progress)
+    record = Record(report)
+    measurement = _Measurement(options, record, progress)
     for values in options.values:
         measurement.run(values)
-    rows = summarize(measurement.samples, options.bytes, options.block)
-    return BenchmarkResult.of(
-        "sparse",
-        options,
-        rows,
-        measurement.samples,
-        measurement.states,
-        measurement.descriptions,
-        measurement.missing,
-    )
+    rows = summarize(record.samples, options.bytes, options.block)
+    return BenchmarkResult.of("sparse", options, rows, record)
 
 
 class _Measurement:
     """The turns of all systems. A peer that fails takes no further turns; a failure of SwitchML ends the benchmark."""
 
-    def __init__(self, options: SparseOptions, report: Reporter, progress: Progress) -> None:
+    def __init__(self, options: SparseOptions, record: Record, progress: Progress) -> None:
         self._options = options
-        self._report = report
+        self._record = record
         self._progress = progress
         self._task = Task(options.bytes, 1, options.calls)
-        self.samples: list[SparseTurn] = []
-        self.states: list[machine_state.State] = []
-        self.descriptions: dict[str, str] = {}
-        self.missing: dict[str, str] = {}
         self._gloo = self._find_gloo()
         progress.expect(
             len(options.values)
@@ -107,12 +97,12 @@ class _Measurement:
             systems: list[System] = [
                 stack.enter_context(own_fabric(name, directory, chosen)) for name in self._options.transports
             ]
-            if self._gloo is not None and GLOO not in self.missing:
+            if self._gloo is not None and GLOO not in self._record.missing:
                 systems.append(self._gloo)
-            self.descriptions |= {system.name: system.description for system in systems}
+            self._record.systems |= {system.name: system.description for system in systems}
             for workers in self._options.workers:
                 names = ", ".join(system.name for system in systems)
-                self._report(f"{workers} workers, {values} values per packet: starting {names}")
+                self._record.report(f"{workers} workers, {values} values per packet: starting {names}")
                 with self._groups(systems, workers, directory) as groups:
                     self._take_turns(groups, workers, values)
 
@@ -122,7 +112,7 @@ class _Measurement:
         try:
             return Peer.find(GLOO, self._options.torch_python)
         except MissingPeer as error:
-            self._leave_out(f"{error}")
+            self._record.leave_out(GLOO, error)
             return None
 
     def _cases(self, workers: int) -> list[SparseCase]:
@@ -142,13 +132,13 @@ class _Measurement:
     def _take_turns(self, groups: Sequence[tuple[str, RankGroup]], workers: int, values: int) -> None:
         for repetition in range(self._options.repetitions):
             for number, case in enumerate(self._cases(workers)):
-                self.states.append(machine_state.now())
+                self._record.states.append(machine_state.now())
                 first = (repetition + number) % len(groups)
                 said = []
                 for name, group in [*groups[first:], *groups[:first]]:
                     said += self._pair(name, group, case, values, repetition)
                 what = f"{100 * case.density:.3g} % of blocks, {case.overlap} in common, repetition {repetition + 1}"
-                self._report(f"  {what}: {', '.join(said)}")
+                self._record.report(f"  {what}: {', '.join(said)}")
                 self._progress.did(workers)
 
     def _pair(self, name: str, group: RankGroup, case: SparseCase, values: int, repetition: int) -> list[str]:
@@ -156,11 +146,12 @@ class _Measurement:
         methods = [PEER_METHODS[peer] for peer in self._options.peers] if name == GLOO else ["dense", "sparse"]
         said = []
         for method in methods if repetition % 2 == 0 else reversed(methods):
-            if name in self.missing:
+            if name in self._record.missing:
                 continue
             with self._failing(name):
-                self.samples.append(self._turn(name, group, method, case, values, repetition))
-                said.append(f"{name} {method} {1e3 * statistics.median(self.samples[-1].turn.seconds):.3g} ms")
+                found = self._turn(name, group, method, case, values, repetition)
+                self._record.samples.append(found)
+                said.append(f"{name} {method} {1e3 * statistics.median(found.turn.seconds):.3g} ms")
         return said
 
     def _turn(
@@ -175,15 +166,5 @@ class _Measurement:
         turn = turn_of(answers, name, self._task, repetition)
         return SparseTurn(method, values, case.density, case.overlap, tuple(blocks), turn)
 
-    @contextlib.contextmanager
-    def _failing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except RankFailed as error:
-            if name != GLOO:
-                raise
-            self._leave_out(f"failed: {str(error).splitlines()[0]}")
-
-    def _leave_out(self, why: str) -> None:
-        self.missing |= {GLOO: why}
-        self._report(f"{' and '.join(self._options.peers)} are left out: {why}")
+    def _failing(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._record.optional(name) if name == GLOO else contextlib.nullcontext()

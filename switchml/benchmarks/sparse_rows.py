@@ -106,11 +106,11 @@ def _row(key: Key, system: str, turns: dict[Place, list[SparseTurn]], size: int,
     owned = owners(workers, elements // block, density, overlap)
     union = np.logical_or.reduce(owned)
     sparse, dense = turns[system, "sparse"], turns[system, "dense"]
-    ratio = median_ratio(_pairs(dense, sparse))
+    ratio = _ratio(dense, sparse)
     assert ratio is not None
     blocks = sparse[-1].blocks
     peers = {name: turns[GLOO, way] for name, way in PEER_METHODS.items() if (GLOO, way) in turns}
-    ratios = {name: median_ratio(_pairs(theirs, sparse)) for name, theirs in peers.items()}
+    ratios = {name: _ratio(theirs, sparse) for name, theirs in peers.items()}
     return SparseRow(
         system=system,
         workers=workers,
@@ -138,11 +138,5 @@ def _median(samples: Sequence[SparseTurn]) -> float:
     return statistics.median(second for sample in samples for second in sample.turn.seconds)
 
 
-def _pairs(theirs: Sequence[SparseTurn], ours: Sequence[SparseTurn]) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Return the seconds of both, for each repetition that both took part in."""
-    by_repetition = {sample.turn.repetition: sample.turn.seconds for sample in ours}
-    return [
-        (sample.turn.seconds, by_repetition[sample.turn.repetition])
-        for sample in theirs
-        if sample.turn.repetition in by_repetition
-    ]
+def _ratio(theirs: Sequence[SparseTurn], ours: Sequence[SparseTurn]) -> float | None:
+    return median_ratio([sample.turn for sample in theirs], [sample.turn for sample in ours])

@@ -55,7 +55,7 @@ def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[s
     seconds = [second for turn in own for second in turn.seconds]
     median = statistics.median(seconds)
     calls = len(seconds)
-    ratios = {peer: median_ratio(_pairs(turns.get(peer, ()), own)) for peer in peers}
+    ratios = {peer: median_ratio(turns.get(peer, ()), own) for peer in peers}
     return AllreduceRow(
         system=name,
         workers=workers,
@@ -72,9 +72,3 @@ def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[s
         switches=sum(turn.wake_ups + turn.preemptions for turn in own) / calls,
         ratios={peer: ratio for peer, ratio in ratios.items() if ratio is not None},
     )
-
-
-def _pairs(theirs: Iterable[Turn], ours: Iterable[Turn]) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Return the seconds of both, for each repetition that both took part in."""
-    by_repetition = {turn.repetition: turn.seconds for turn in ours}
-    return [(turn.seconds, by_repetition[turn.repetition]) for turn in theirs if turn.repetition in by_repetition]

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from switchml.benchmarks import machine_state
-from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.errors import MissingPeer
 from switchml.benchmarks.options import VARIANTS, TransportVariant, size_text
 from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.systems import Peer, System, own_fabric
 from switchml.common.progress import Progress
 
-__all__ = ["ELEMENT_BYTES", "Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
-
-Reporter = Callable[[str], None]
-"""Called with one line at a time about the progress, for people who wait."""
+__all__ = ["ELEMENT_BYTES", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
 
 ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2, "int64": 8}
 """The types of elements that are measured, and the bytes of each."""
@@ -129,17 +127,15 @@ def calls_of(size: int, wanted: int) -> int:
 
 @contextlib.contextmanager
 def systems(
-    transports: Sequence[str], peers: Sequence[str], torch_python: str, directory: Path, report: Reporter
-) -> Iterator[tuple[list[System], dict[str, str]]]:
-    """Yield the systems that can be measured here, and the reasons for missing peers. Raises as a fabric's start."""
+    transports: Sequence[str], peers: Sequence[str], torch_python: str, directory: Path, record: Record
+) -> Iterator[list[System]]:
+    """Yield the systems that can be measured here. Raises as a fabric's start."""
     found: list[System] = []
-    missing: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         for name in peers:
             peer = _find(name, torch_python)
             if isinstance(peer, MissingPeer):
-                missing[name] = str(peer)
-                report(f"{name} is left out: {peer}")
+                record.leave_out(name, peer)
             else:
                 found.append(peer)
         variants = {name: VARIANTS.get(name, TransportVariant(name)) for name in transports}
@@ -151,7 +147,8 @@ def systems(
             dataclasses.replace(fabrics[variant.transport], name=name, wire=variant.wire, direct=variant.direct)
             for name, variant in variants.items()
         ]
-        yield ours + found, missing
+        record.systems |= {system.name: system.description for system in ours + found}
+        yield ours + found
 
 
 def _find(name: str, torch_python: str) -> Peer | MissingPeer:
@@ -164,19 +161,16 @@ def _find(name: str, torch_python: str) -> Peer | MissingPeer:
 class Turns:
     """Repetitions of tasks: in each, every system takes its turn at each task, starting with another system each time.
 
-    A peer that fails takes no further turns; `failed` says why. A failure of SwitchML ends the benchmark.
+    A peer that fails takes no further turns. A failure of SwitchML ends the benchmark.
     """
 
     def __init__(
-        self, measured: Sequence[System], directory: Path, report: Reporter, progress: Progress | None = None
+        self, measured: Sequence[System], directory: Path, record: Record, progress: Progress | None = None
     ) -> None:
         self._systems = {system.name: system for system in measured}
         self._directory = directory
-        self._report = report
+        self._record = record
         self._progress = progress or Progress()
-        self.turns: list[Turn] = []
-        self.states: list[machine_state.State] = []
-        self.failed: dict[str, str] = {}
 
     @staticmethod
     def work(workers: int, task: Task) -> float:
@@ -185,8 +179,8 @@ class Turns:
 
     def run(self, workers: int, tasks: Sequence[Task], repetitions: int) -> None:
         """Measure `tasks` with groups of `workers` ranks. Raises RankFailed."""
-        names = [name for name in self._systems if name not in self.failed]
-        self._report(f"{workers} workers: starting {', '.join(names)}")
+        names = [name for name in self._systems if name not in self._record.missing]
+        self._record.report(f"{workers} workers: starting {', '.join(names)}")
         with contextlib.ExitStack() as stack:
             groups: dict[str, RankGroup] = {}
             for name in names:
@@ -194,27 +188,23 @@ class Turns:
                     groups[name] = stack.enter_context(self._systems[name].group(workers, self._directory))
             for repetition in range(repetitions):
                 for number, task in enumerate(tasks):
-                    left = [(name, group) for name, group in groups.items() if name not in self.failed]
+                    left = [(name, group) for name, group in groups.items() if name not in self._record.missing]
                     first = (repetition + number) % len(left)
                     self._take_turns(left[first:] + left[:first], task, repetition)
                     self._progress.did(self.work(workers, task))
 
     def _take_turns(self, groups: Sequence[tuple[str, RankGroup]], task: Task, repetition: int) -> None:
-        self.states.append(machine_state.now())
+        self._record.states.append(machine_state.now())
         said = []
         for name, group in groups:
             with self._failing(name):
                 turn = turn_of(group.command(task.command), name, task, repetition)
-                self.turns.append(turn)
+                self._record.samples.append(turn)
                 said.append(f"{name} {1e3 * statistics.median(turn.seconds):.3g} ms")
-        self._report(f"  {task.text}, repetition {repetition + 1}: {', '.join(said)}")
+        self._record.report(f"  {task.text}, repetition {repetition + 1}: {', '.join(said)}")
 
-    @contextlib.contextmanager
-    def _failing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except RankFailed as error:
-            if not isinstance(self._systems[name], Peer) or len(self._systems) == len(self.failed) + 1:
-                raise
-            self.failed[name] = f"failed: {str(error).splitlines()[0]}"
-            self._report(f"{name} takes no further turns: {error}")
+    def _failing(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a system's work, which ends the benchmark if no other system would be left."""
+        left = len(self._systems.keys() - self._record.missing.keys())
+        required = not isinstance(self._systems[name], Peer) or left == 1
+        return contextlib.nullcontext() if required else self._record.optional(name)

@@ -13,6 +13,7 @@ import pytest
 from switchml.benchmarks import open_mpi
 from switchml.benchmarks.errors import BenchmarkError, MissingPeer, RankFailed
 from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.systems import Peer, work_directory
 from switchml.benchmarks.turns import Task, Turns
 
@@ -133,11 +134,11 @@ def test_a_peer_that_fails_takes_no_further_turns_and_ours_end_the_benchmark(tmp
     said: list[str] = []
     steady = Scripted("steady", good, "")
     broken = Scripted("broken", "say({'error': 'wrong sum'})", "")
-    turns = Turns([broken, steady], tmp_path, said.append)
-    turns.run(2, [Task(4, 1, 1)], 3)
-    assert [turn.system for turn in turns.turns] == ["steady"] * 3
-    assert turns.failed.keys() == {"broken"}
-    assert re.fullmatch(r"failed: broken: rank [01], `all_reduce 1 1 1`: wrong sum\.", turns.failed["broken"])
+    record = Record(said.append)
+    Turns([broken, steady], tmp_path, record).run(2, [Task(4, 1, 1)], 3)
+    assert [turn.system for turn in record.samples] == ["steady"] * 3
+    assert record.missing.keys() == {"broken"}
+    assert re.fullmatch(r"failed: broken: rank [01], `all_reduce 1 1 1`: wrong sum\.", record.missing["broken"])
     assert any("takes no further turns" in line for line in said)
     with pytest.raises(RankFailed, match="wrong sum"):
-        Turns([broken], tmp_path, said.append).run(2, [Task(4, 1, 1)], 1)
+        Turns([broken], tmp_path, Record(said.append)).run(2, [Task(4, 1, 1)], 1)

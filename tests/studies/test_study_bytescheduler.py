@@ -11,6 +11,7 @@ from studies.bytescheduler.measurement import ByteSchedulerSample, Costs
 from studies.bytescheduler.policies import policies, policy
 from studies.bytescheduler.simulation import Layer, vgg_like
 from switchml.benchmarks import plots, report, results
+from switchml.benchmarks.record import Record
 
 RATE = 80_000_000  # ten megabytes a second
 MEGABYTE = 1_000_000
@@ -33,7 +34,9 @@ def measured() -> results.BenchmarkResult:
     layers = [Layer(0.1, 0.1, size * MEGABYTE) for size in (2, 2, 6)]
     rows = measurement.summarize(samples, Costs(layers, 10 * MEGABYTE, 1), RATE)
     chosen = measurement.ByteSchedulerOptions([PARTITIONED], 10 * MEGABYTE, 0.3, RATE, 0.05, 4, 2, 2, "python3")
-    return results.BenchmarkResult.of("bytescheduler", chosen, rows, samples, (), {"torch": "PyTorch"})
+    return results.BenchmarkResult.of(
+        "bytescheduler", chosen, rows, Record(samples=samples, systems={"torch": "PyTorch"})
+    )
 
 
 def test_rows(measured: results.BenchmarkResult) -> None:

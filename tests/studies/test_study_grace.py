@@ -7,6 +7,7 @@ import pytest
 from studies.grace import arguments, measurement
 from studies.grace.measurement import GraceSample
 from switchml.benchmarks import plots, report, results
+from switchml.benchmarks.record import Record
 
 RATE = 8_000_000  # a megabyte takes a second
 
@@ -46,7 +47,8 @@ def measured() -> results.BenchmarkResult:
     chosen = measurement.GraceOptions(
         ["topk"], 1_000_000, [RATE], 0.4, 4, 2, 1, 1, ["digits"], 10, [1.0, 3.0], [0.9], "python3"
     )
-    return results.BenchmarkResult.of("grace", chosen, measurement.summarize(samples), samples, (), {"gloo": "PyTorch"})
+    record = Record(samples=samples, systems={"gloo": "PyTorch"})
+    return results.BenchmarkResult.of("grace", chosen, measurement.summarize(samples), record)
 
 
 def test_methods() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from studies.leaves.measurement import LeafTurn, LeavesOptions, LeavesRow, summarize
 from switchml.benchmarks import plots, report
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Turn
 
@@ -35,7 +36,7 @@ def test_ratios_are_of_the_turns_of_one_repetition() -> None:
 
 
 def test_tables_and_plots_name_the_systems(tmp_path: Path) -> None:
-    result = BenchmarkResult.of("leaves", OPTIONS, summarize(turns()), missing={"gloo": "no torch"})
+    result = BenchmarkResult.of("leaves", OPTIONS, summarize(turns()), Record(missing={"gloo": "no torch"}))
     [table] = report.tables(result)
     assert table.title == "All-reduce of 2 hosts with 4 ranks each, links of 200mbit, queues of 400ms"
     assert [row[1] for row in table.rows] == ["a switch on each host", "one switch", "gloo, ranks dealt out"]

@@ -8,6 +8,7 @@ import pytest
 
 from studies.phub.measurement import FORMULAS, MODES, ModeTurn, PhubOptions, mode_seconds, summarize
 from switchml.benchmarks import plots, report
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.results import BenchmarkResult, load, save
 from switchml.benchmarks.turns import Turn
 
@@ -42,7 +43,7 @@ def test_rows_have_the_loads_and_bits_of_all_turns() -> None:
 
 def test_tables_and_plots(tmp_path: Path) -> None:
     turns = [turn("ps1", 2.56, loads=(100,)), turn("switch", 0.8)]
-    result = BenchmarkResult.of("phub", OPTIONS, summarize(turns), turns, missing={"ring": "no torch"})
+    result = BenchmarkResult.of("phub", OPTIONS, summarize(turns), Record(samples=turns, missing={"ring": "no torch"}))
     save(result, tmp_path / "modes.json")
     assert load(tmp_path / "modes.json", report.TABLES) == result
     [table] = report.tables(result)

@@ -6,6 +6,7 @@ import pytest
 
 from switchml.benchmarks import ddp, plots, report, results
 from switchml.benchmarks.ddp import StepTurn
+from switchml.benchmarks.record import Record
 
 RATE = 8 << 20  # a MiB takes a second
 
@@ -38,7 +39,9 @@ def measured() -> results.BenchmarkResult:
         *(turn("switchml", "fsdp-overlap", 1.8), turn("gloo", "fsdp-overlap", 2.6)),
     ]
     chosen = ddp.DdpOptions([RATE], [0.05], [4], 2, 2, "python3")
-    return results.BenchmarkResult.of("ddp", chosen, ddp.summarize(turns), turns, (), {"switchml": "SwitchML"})
+    return results.BenchmarkResult.of(
+        "ddp", chosen, ddp.summarize(turns), Record(samples=turns, systems={"switchml": "SwitchML"})
+    )
 
 
 def test_rows(measured: results.BenchmarkResult) -> None:

@@ -11,6 +11,7 @@ import pytest
 from switchml.benchmarks import allreduce, kernels, loss, options, plots, report, results
 from switchml.benchmarks.errors import MissingPackage, ResultFileError
 from switchml.benchmarks.figures import median_ratio, percentile
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.turns import Task, Turn, calls_of, turn_of
 
@@ -53,9 +54,8 @@ def measured() -> results.BenchmarkResult:
     chosen = allreduce.AllreduceOptions([2], [MIB], ["shm", "udp"], ["gloo", "mpi-tcp"], 2, 0, "python3")
     rows = summarize(turns, chosen.transports, chosen.peers)
     missing = {"mpi-tcp": "mpirun not found on PATH: install it"}
-    return results.BenchmarkResult.of(
-        "allreduce", chosen, rows, turns, (), {"shm": "SwitchML", "gloo": "PyTorch"}, missing
-    )
+    record = Record(samples=turns, systems={"shm": "SwitchML", "gloo": "PyTorch"}, missing=missing)
+    return results.BenchmarkResult.of("allreduce", chosen, rows, record)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,10 @@ def test_percentile_is_the_nearest_rank() -> None:
 
 def test_the_ratio_is_the_median_of_the_repetitions_ratios() -> None:
     # Both systems are slow in the second repetition; the median over all calls would give another ratio.
-    assert median_ratio([([4.0, 4.0], [2.0]), ([30.0], [10.0]), ([5.0], [1.0])]) == 3
-    assert median_ratio([]) is None
+    theirs = [turn("gloo", 0, 4.0, 4.0), turn("gloo", 1, 30.0), turn("gloo", 2, 5.0), turn("gloo", 3, 99.0)]
+    ours = [turn("shm", 2, 1.0), turn("shm", 0, 2.0), turn("shm", 1, 10.0)]
+    assert median_ratio(theirs, ours) == 3
+    assert median_ratio(theirs, []) is None
 
 
 def test_calls_of_a_turn_suit_the_size() -> None:

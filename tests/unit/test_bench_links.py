@@ -17,6 +17,7 @@ from switchml.benchmarks.link_rows import (
     summarize,
     why_not_link_bound,
 )
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.turns import Task, Turn
 from switchml.benchmarks.workers.pattern import PERIOD, TYPES, Pattern, allowed_error
 from switchml.topologies.shaped_links import Shape, queue_text, rate_text
@@ -155,7 +156,9 @@ def measured() -> results.BenchmarkResult:
     ]
     chosen = links.LinksOptions([RATE], [0.05], [2], MIB, ["gloo", "mpi-tcp"], 1, 1, "python3")
     systems = {"udp": "SwitchML", "gloo": "PyTorch", "mpi-tcp": "Open MPI"}
-    return results.BenchmarkResult.of("links", chosen, summarize(turns, chosen.peers), turns, (), systems)
+    return results.BenchmarkResult.of(
+        "links", chosen, summarize(turns, chosen.peers), Record(samples=turns, systems=systems)
+    )
 
 
 def test_the_table_says_which_rows_are_not_link_bound(measured: results.BenchmarkResult) -> None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from switchml.benchmarks import plots, report, sparse, sparse_rows
 from switchml.benchmarks.options import OVERLAPS, densities, packet_values
+from switchml.benchmarks.record import Record
 from switchml.benchmarks.results import BenchmarkResult, save
 from switchml.benchmarks.sparse_rows import BlockCounts, SparseTurn, summarize
 from switchml.benchmarks.turns import Turn
@@ -137,7 +138,9 @@ def measured() -> BenchmarkResult:
         calls=0,
         torch_python="python3",
     )
-    return BenchmarkResult.of("sparse", chosen, summarize(turns, 256 * KIB, BLOCK), turns, (), {"shm": "SwitchML"})
+    return BenchmarkResult.of(
+        "sparse", chosen, summarize(turns, 256 * KIB, BLOCK), Record(samples=turns, systems={"shm": "SwitchML"})
+    )
 
 
 def test_rows(measured: BenchmarkResult) -> None:
