@@ -41,6 +41,7 @@ __all__ = [
     "find_stale",
     "main",
     "read_digest",
+    "text_of",
     "write_outputs",
 ]
 
@@ -88,31 +89,39 @@ _OPTIONS_FOR_FLOATS = ("--excludeMidendPasses", "P4::LocalCopyPropagation")
 # The entry file of each program of a target, and the options that define its macros.
 _PROGRAMS: dict[str, list[tuple[str, list[str]]]] = {
     "bmv2": [(BMV2.entry, variant.macros) for variant in VARIANTS],
-    "tofino": [(program.entry, []) for program in compile_tofino.PROGRAMS],
+    "tofino": [(compile_tofino.PROGRAM.entry, [])],
 }
 
 TARGETS = tuple(_PROGRAMS)
 
 
 def digest_of_sources(target: str, folder: Path = _HERE) -> str:
-    """Return the SHA-256 (hexadecimal) of a target's programs as the compiler reads them.
-
-    These are the preprocessed texts without white space that says nothing, and without the constants that they do not
-    use, because constants.p4 is shared with other targets. So it changes only where a program does. ``folder`` is the
-    one that holds p4/.
+    """Return the SHA-256 (hexadecimal) of the texts of a target's programs; ``folder`` is the one that holds p4/.
 
     Raises:
         CompileError: cpp is not on PATH, or refused a program.
 
     """
-    programs = [_preprocessed(folder / "p4" / entry, macros) for entry, macros in _PROGRAMS[target]]
-    return digest_of_text("".join(" ".join(_without_unused_constants(program).split()) for program in programs))
+    return digest_of_text("".join(text_of(folder / "p4" / entry, macros) for entry, macros in _PROGRAMS[target]))
+
+
+def text_of(entry: Path, macros: Sequence[str] = ()) -> str:
+    """Return a program as the compiler reads it, so that it changes only where the program does.
+
+    It is the preprocessed text without white space that says nothing, and without the constants that it does not use,
+    because constants.p4 is shared with other targets.
+
+    Raises:
+        CompileError: cpp is not on PATH, or refused the program.
+
+    """
+    return " ".join(_without_unused_constants(_preprocessed(entry, macros)).split())
 
 
 def _preprocessed(entry: Path, macros: Sequence[str]) -> str:
     """Return a program without comments, directives and the compiler's own headers."""
     with tempfile.TemporaryDirectory() as headers:
-        for source in entry.parent.glob("*.p4"):
+        for source in (_HERE / "p4").glob("*/*.p4"):
             for name in _HEADER.findall(source.read_text(encoding="utf-8")):
                 (Path(headers) / name).touch()
         return _run("cpp", "-P", "-undef", "-nostdinc", f"-I{headers}", *macros, str(entry))
@@ -302,26 +311,21 @@ def _make_bmv2() -> None:
 
 
 def _make_tofino(device: str) -> None:
-    """Compile the programs, print their reports, and write the outputs unless a limit is exceeded."""
+    """Compile the program, print its report, and write the outputs unless a limit is exceeded."""
     compiler = compile_tofino.compiler_version()
     if compiler is None:
         raise CompileError(
             f"{compile_tofino.COMPILER} and {compile_tofino.ASSEMBLER} are not on PATH: build p4c with "
             "-DENABLE_TOFINO=ON to compile the P4 program for Tofino"
         )
-    outputs: dict[str, str] = {}
-    for program in compile_tofino.PROGRAMS:
-        compilation = compile_tofino.compile_tofino(program, device)
-        limited = device == "tofino" and not program.studied
-        budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if limited else {}
-        click.echo(program.name)
-        for line in report_lines(compilation.report, budget):
-            click.echo(line)
-        click.echo(f"\ncompiled in {compilation.seconds:.0f} s\n")
-        if limited:
-            check_budget(compilation.report, budget)
-        outputs |= compilation.outputs
+    compilation = compile_tofino.compile_tofino(compile_tofino.PROGRAM, device)
+    budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if device == "tofino" else {}
+    for line in report_lines(compilation.report, budget):
+        click.echo(line)
+    click.echo(f"\ncompiled in {compilation.seconds:.0f} s\n")
     if device == "tofino":
+        check_budget(compilation.report, budget)
+        outputs = {f"tofino/{name}": text for name, text in compilation.outputs.items()}
         for name in write_outputs("tofino", compiler, outputs):
             click.echo(name)
 

@@ -25,7 +25,7 @@ __all__ = [
     "ASSEMBLER",
     "BUDGET",
     "COMPILER",
-    "PROGRAMS",
+    "PROGRAM",
     "Compilation",
     "Program",
     "TofinoCompileError",
@@ -49,22 +49,19 @@ class TofinoCompileError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A program for Tofino: its name, and its entry file relative to the P4 folder.
-
-    A program that is only `studied`, and never loaded into a switch, has no budget, and its BfRt schema is not kept.
-    """
+    """A program for Tofino: its name, a folder, and its entry file relative to that."""
 
     name: str
+    folder: Path
     entry: str
-    studied: bool = False
 
 
-PROGRAMS = (Program("switchml", TOFINO.entry), Program("fpisa", "tna/fpisa.p4", studied=True))
+PROGRAM = Program("switchml", _P4, TOFINO.entry)
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """The outputs by their name in the build folder, the report, and the compiler's run time in seconds."""
+    """The outputs by file name, the report, and the compiler's run time in seconds."""
 
     outputs: dict[str, str]
     report: Report
@@ -94,9 +91,9 @@ def compile_tofino(program: Program, device: str = "tofino") -> Compilation:
 
     """
     try:
-        model = compile_ir(_P4, program.entry)
+        model = compile_ir(program.folder, program.entry)
         device_macro = ["-U__TARGET_TOFINO__", f"-D__TARGET_TOFINO__={_DEVICES[device]}"]
-        source = preprocessed(_P4, program.entry, device_macro)
+        source = preprocessed(program.folder, program.entry, device_macro)
     except CompileRefused as error:
         raise TofinoCompileError(str(error)) from error
     with tempfile.TemporaryDirectory() as place:
@@ -135,12 +132,11 @@ def compile_tofino(program: Program, device: str = "tofino") -> Compilation:
         except AssemblyError as error:
             raise TofinoCompileError(f"the assembly is not understood: {error}") from error
     outputs = {
-        f"tofino/{program.name}.resources.json": json.dumps(report.to_json(), indent=1) + "\n",
-        f"tofino/{program.name}.ir.json": model,
-        f"tofino/{program.name}.stateful.json": stateful,
+        f"{program.name}.resources.json": json.dumps(report.to_json(), indent=1) + "\n",
+        f"{program.name}.ir.json": model,
+        f"{program.name}.stateful.json": stateful,
+        "bfrt.json": _schema_text(schema),
     }
-    if not program.studied:
-        outputs["tofino/bfrt.json"] = _schema_text(schema)
     return Compilation(outputs, report, seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark measures on the way to its result."""
+"""The measurements of a benchmark, on the way to its result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The stateful programs that the compiler wrote do what the register actions of the P4 source say.
 
 Without a chip, both are executed, over all combinations of words near the ends of their ranges and of small
-ones. The compiler's output is kept in p4/build/tofino (ptf_tests/tofino_emulator/assembly.py).
+ones. The compiler's output is kept in p4/build (ptf_tests/tofino_emulator/assembly.py).
 """
 
 from __future__ import annotations
@@ -9,31 +9,33 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from ptf_tests.tofino_emulator.assembly import AssemblyError, StatefulAlu, extract, load, run
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program
 from ptf_tests.tofino_emulator.register_actions import RegisterAction, register_actions
-from switchml.dataplane.compiler.compile_tofino import PROGRAMS
+from studies.fpisa.compile import BUILD as STUDY
 
 WORDS = ("lo", "hi")
 
 
-@pytest.fixture(scope="module", params=[program.name for program in PROGRAMS])
-def name(request: pytest.FixtureRequest) -> str:
-    program: str = request.param
-    return program
+@pytest.fixture(scope="module", params=[PROGRAM, STUDY / "fpisa.ir.json"], ids=["switchml", "fpisa"])
+def program(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
 
 
 @pytest.fixture(scope="module")
-def actions(name: str) -> list[RegisterAction]:
-    return register_actions(load_program(PROGRAM.with_name(f"{name}.ir.json")))
+def actions(program: Path) -> list[RegisterAction]:
+    return register_actions(load_program(program))
 
 
 @pytest.fixture(scope="module")
-def alus(name: str) -> dict[str, StatefulAlu]:
-    return load(PROGRAM.with_name(f"{name}.stateful.json").read_text(encoding="utf-8"))
+def alus(program: Path) -> dict[str, StatefulAlu]:
+    name = program.name.replace(".ir.", ".stateful.")
+    return load(program.with_name(name).read_text(encoding="utf-8"))
 
 
 # Exponent fields of floats, with the headroom of a mantissa. A register action that adds more headroom must not wrap.

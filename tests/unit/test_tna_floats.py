@@ -1,4 +1,4 @@
-"""The TNA program for floats (tna/fpisa.p4) adds them as `sum_fpisa_a` does, in every state of a slot."""
+"""The TNA program for floats (studies/fpisa/p4) adds them as `sum_fpisa_a` does, in every state of a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptf_tests.tofino_emulator.program import PROGRAM, load_program
+from ptf_tests.tofino_emulator.program import load_program
+from studies.fpisa.compile import BUILD
 from switchml.dataplane.constants import DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.floats import HEADROOM, sum_fpisa_a
 from switchml.dataplane.wire import Packet
@@ -28,7 +29,7 @@ SIGN, INFINITY, FRACTION = 1 << 31, 0x7F800000, (1 << 23) - 1
 @cache
 def chip() -> Chip:
     """Return a chip with the program."""
-    return Chip(load_program(PROGRAM.with_name("fpisa.ir.json")))
+    return Chip(load_program(BUILD / "fpisa.ir.json"))
 
 
 def bits(words: Iterable[int]) -> Floats:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from studies.fpisa import compile as fpisa
 from switchml import dataplane
 from switchml.dataplane.compiler import compile_tofino
 from switchml.dataplane.compiler.compile_p4 import read_digest
@@ -31,8 +32,8 @@ P4 = Path(dataplane.__file__).parent / "p4"
 BUILD = P4 / "build" / "tofino"
 
 
-def checked_in(program: str = "switchml") -> Report:
-    resources = json.loads((BUILD / f"{program}.resources.json").read_text(encoding="utf-8"))
+def checked_in(build: Path = BUILD, program: str = "switchml") -> Report:
+    resources = json.loads((build / f"{program}.resources.json").read_text(encoding="utf-8"))
     return Report(
         {name: Figure(**figure) for name, figure in resources["figures"].items()},
         [Stage(**stage) for stage in resources["stages"]],
@@ -74,11 +75,20 @@ def test_printed_report_names_every_figure_and_stage() -> None:
 
 
 def test_readme_shows_the_figures_of_the_program() -> None:
-    readme = (P4.parent / "README.md").read_text(encoding="utf-8")
-    for program in compile_tofino.PROGRAMS:
-        budget = {} if program.studied else read_budget(P4 / compile_tofino.BUDGET)
-        table = "\n".join(markdown_lines(checked_in(program.name), budget))
-        assert table in readme, f"it should hold\n{table}"
+    shown = {
+        P4.parent: (checked_in(), read_budget(P4 / compile_tofino.BUDGET)),
+        fpisa.PROGRAM.folder: (checked_in(fpisa.BUILD, "fpisa"), {}),
+    }
+    for folder, (figures, budget) in shown.items():
+        table = "\n".join(markdown_lines(figures, budget))
+        assert table in (folder / "README.md").read_text(encoding="utf-8"), f"it should hold\n{table}"
+
+
+def test_the_study_of_fpisa_is_fresh() -> None:
+    recorded = json.loads((fpisa.BUILD / "digest.json").read_text(encoding="utf-8"))
+    assert {name: text for name, text in recorded.items() if name != "compiler"} == fpisa.digests(), (
+        "run python -m studies.fpisa.compile"
+    )
 
 
 def test_report_is_read_from_the_reports_of_the_compiler(tmp_path: Path) -> None:
@@ -215,13 +225,15 @@ def test_faults_of_the_compiler_in_the_parser_are_noticed() -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("program", compile_tofino.PROGRAMS, ids=lambda program: program.name)
-def test_recompiling_gives_the_same_bytes(program: compile_tofino.Program) -> None:
+@pytest.mark.parametrize("build", [BUILD, fpisa.BUILD], ids=["switchml", "fpisa"])
+def test_recompiling_gives_the_same_bytes(build: Path) -> None:
     version = compile_tofino.compiler_version()
     if version is None or shutil.which("p4test") is None:
         pytest.skip(f"{compile_tofino.COMPILER}, {compile_tofino.ASSEMBLER} or p4test not found")
     recorded = read_digest()["tofino"]["compiler"]
     if version != recorded:
         pytest.skip(f"{version} found, the outputs were made by {recorded}")
-    for name, text in compile_tofino.compile_tofino(program).outputs.items():
-        assert text == (P4 / "build" / name).read_text(encoding="utf-8"), f"{name} is not what {version} makes"
+    outputs = compile_tofino.compile_tofino(compile_tofino.PROGRAM if build == BUILD else fpisa.PROGRAM).outputs
+    for path in build.glob("*.json"):
+        if path.name != "digest.json":
+            assert outputs[path.name] == path.read_text(encoding="utf-8"), f"{path.name} is not what {version} makes"

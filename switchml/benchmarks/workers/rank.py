@@ -293,10 +293,10 @@ def main() -> int:
                 if line.strip() == "end":
                     break
                 try:
-                    command, *words = line.split()
-                    calls, warm_up, *arguments = [int(word) if word.isdecimal() else word for word in words]
+                    command, calls, warm_up, *words = line.split()
+                    arguments = [int(word) if word.isdecimal() else word for word in words]
                     series, call = COMMANDS[command](backend, *arguments)
-                    answer = series.run(call, calls, warm_up)
+                    answer = series.run(call, int(calls), int(warm_up))
                 except Exception as error:
                     traceback.print_exc()
                     _answer(stream, {"error": f"{type(error).__name__}: {error}"})

@@ -1,5 +1,5 @@
 // SlotFloats holds the sums of the workers' floats, added as FPISA-A does (Yuan et al., NSDI 2022): the sum_fpisa_a of
-// ../../floats.py. Each lane has three registers:
+// switchml.dataplane.floats. Each lane has three registers:
 //
 //   place  of the sum: its unit is 2^(place - 157)
 //   sum    a mantissa in two's complement
@@ -14,9 +14,9 @@
 #ifndef SWITCHML_SLOT_FLOATS_P4
 #define SWITCHML_SLOT_FLOATS_P4
 
-#include "arch.p4"
+#include "../../../dataplane/p4/tna/arch.p4"
 #include "float_headers.p4"
-#include "../common/headers.p4"
+#include "../../../dataplane/p4/common/headers.p4"
 
 const bit<32> EXPONENT_FIELD = 0x7F800000;
 const bit<32> PLACES_OF_HEADROOM = 7 << 23;

@@ -7,9 +7,9 @@
 #ifndef SWITCHML_FLOAT_RESULTS_P4
 #define SWITCHML_FLOAT_RESULTS_P4
 
-#include "arch.p4"
+#include "../../../dataplane/p4/tna/arch.p4"
 #include "float_headers.p4"
-#include "../common/headers.p4"
+#include "../../../dataplane/p4/common/headers.p4"
 
 const bit<32> INFINITY = 0x7F800000;
 const bit<32> NEGATIVE_INFINITY = 0xFF800000;

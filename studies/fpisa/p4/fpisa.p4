@@ -1,5 +1,5 @@
 // Sums of floats on Tofino, for study: a program that adds six floats of a packet as FPISA-A does, and nothing else.
-// ../../README.md tells what fits and what it is good for.
+// README.md tells what fits and what it is good for.
 
 // The same macros as in switchml.p4. Ingress puts the sums of floats in front of the packet, for egress to read.
 #define VALUES 6
@@ -13,16 +13,16 @@
 
 #include "slot_floats.p4"
 #include "float_results.p4"
-#include "../common/parser.p4"
-#include "counters.p4"
-#include "recirculation.p4"
-#include "slot_state.p4"
-#include "slot_exponent.p4"
-#include "slot_check.p4"
-#include "slot_next.p4"
-#include "../common/ingress.p4"
-#include "../common/rank_address.p4"
-#include "ingress_parser.p4"
+#include "../../../dataplane/p4/common/parser.p4"
+#include "../../../dataplane/p4/tna/counters.p4"
+#include "../../../dataplane/p4/tna/recirculation.p4"
+#include "../../../dataplane/p4/tna/slot_state.p4"
+#include "../../../dataplane/p4/tna/slot_exponent.p4"
+#include "../../../dataplane/p4/tna/slot_check.p4"
+#include "../../../dataplane/p4/tna/slot_next.p4"
+#include "../../../dataplane/p4/common/ingress.p4"
+#include "../../../dataplane/p4/common/rank_address.p4"
+#include "../../../dataplane/p4/tna/ingress_parser.p4"
 
 // These fields are the operands and results of stateful ALUs. If they were split, their parts would share containers
 // with other fields, and two tables that write to the same container cannot share a stage.

@@ -2,9 +2,9 @@
 #ifndef SWITCHML_FLOAT_HEADERS_P4
 #define SWITCHML_FLOAT_HEADERS_P4
 
-#include "arch.p4"
-#include "../common/lanes.p4"
-#include "../common/float_marks.p4"
+#include "../../../dataplane/p4/tna/arch.p4"
+#include "../../../dataplane/p4/common/lanes.p4"
+#include "../../../dataplane/p4/common/float_marks.p4"
 
 // One of each for a lane (slot_floats.p4).
 #define PLACE_FIELD(i) bit<32> place_##i;
