@@ -185,7 +185,7 @@ def test_commands_to_the_ranks() -> None:
     assert Task(4096, 1, 1).command == "all_reduce 1 1 1024"
     assert Task(4096, 1, 1, "bfloat16").command == "all_reduce 1 1 2048 bfloat16 32"
     assert Task(4096, 1, 1, "float32", 16).command == "all_reduce 1 1 1024 float32 16"
-    assert Task(4096, 1, 1, collective="all_gather").command == "all_gather 1024 1 1"
+    assert Task(4096, 1, 1, collective="all_gather").command == "all_gather 1 1 1024"
 
 
 def test_the_pattern_of_a_part_and_of_one_rank() -> None:
