@@ -129,7 +129,7 @@ proto-lint: $(VENV)/dev.stamp
 	$(call checked,buf lint,$(BIN)/buf lint build/controller.binpb --config controller/proto/buf.yaml)
 
 native-lint: $(VENV)/dev.stamp
-	$(call checked,stubs,$(BIN)/python native/bindings/generate_stubs.py --check)
+	$(call checked,stubs,$(BIN)/python -m tools.generate --check stubs)
 	$(call checked,clang-format,$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS))
 	@test -z "$(NOT_COMPILED)" || echo "make: clang-tidy leaves out sources that are not compiled here, because a library is not installed (DPDK, AF_XDP, GoogleTest): $(NOT_COMPILED)"
 	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(patsubst %.cc,build/tidy/%.ok,$(filter $(COMPILED),$(CXX_SOURCES) $(CXX_TESTS)))

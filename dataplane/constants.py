@@ -1,4 +1,4 @@
-# Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit.
+# Generated from dataplane/constants.toml by tools/generate; do not edit.
 """Wire constants, verdicts and drop reasons."""
 
 from enum import IntEnum, IntFlag

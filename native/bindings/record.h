@@ -1,5 +1,5 @@
 // Dicts that functions return to Python, each with its keys described once. The description makes the dict, and through
-// the module's `_records` the TypedDict of the generated stub (generate_stubs.py).
+// the module's `_records` the TypedDict of the generated stub (tools/generate).
 #pragma once
 
 #include <nanobind/nanobind.h>

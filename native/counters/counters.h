@@ -1,4 +1,4 @@
-// Generated from switchml/common/counters.toml by generate_counters.py; do not edit.
+// Generated from switchml/common/counters.toml by tools/generate; do not edit.
 #pragma once
 
 #include <cstdint>

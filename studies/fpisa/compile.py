@@ -20,7 +20,7 @@ __all__ = ["BUILD", "OUTPUTS", "PROGRAM", "digests", "main"]
 PROGRAM: Final = Program("fpisa", Path(__file__).parent / "p4", "fpisa.p4")
 BUILD: Final = PROGRAM.folder / "build"
 OUTPUTS: Final = tuple(f"fpisa.{kind}.json" for kind in ("ir", "resources", "stateful"))
-"""What is kept: a switch never loads the program, so its BfRt schema is not."""
+"""The files that are kept: not the BfRt schema, because no switch loads the program."""
 
 
 def digests() -> dict[str, str]:

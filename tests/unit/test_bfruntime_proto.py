@@ -9,12 +9,12 @@ from switchml.dataplane.bfruntime.fixed_tables import fixed_tables
 
 def test_generated_files_are_fresh() -> None:
     pytest.importorskip("grpc_tools")
-    from switchml.dataplane.bfruntime.generate import generate
+    from tools.generate.protos import BFRUNTIME, generate
 
-    made = generate()
+    made = generate(BFRUNTIME)
     assert {path.name for path in made} == {"bfruntime_pb2.py", "bfruntime_pb2.pyi", "bfruntime_pb2_grpc.py"}
     stale = [path.name for path, text in made.items() if path.read_text() != text]
-    assert not stale, "run python -m switchml.dataplane.bfruntime.generate"
+    assert not stale, "run python -m tools.generate protos"
 
 
 def test_sources_and_licences_are_named() -> None:

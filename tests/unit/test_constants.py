@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from switchml.dataplane import generate_constants
-from switchml.dataplane.generate_constants import generate
+from tools.generate.constants import SOURCE, generate
 
 GENERATED = generate()
 
@@ -15,12 +14,12 @@ GENERATED = generate()
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_generated_file_is_fresh(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == GENERATED[path], (
-        f"{path} is stale: run python -m switchml.dataplane.generate_constants"
+        f"{path} is stale: run python -m tools.generate constants"
     )
 
 
 def test_change_reaches_every_language(tmp_path: Path) -> None:
-    source = Path(generate_constants.__file__).with_name("constants.toml").read_text(encoding="utf-8")
+    source = SOURCE.read_text(encoding="utf-8")
     changed = tmp_path / "constants.toml"
     changed.write_text(source.replace("no_route = 17", "no_route = 27"), encoding="utf-8")
     for path, text in generate(changed).items():

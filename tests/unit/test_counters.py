@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from switchml.common import generate_counters
 from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
 from switchml.common.counters import Counter, by_heading, headings, read_counters
-from switchml.common.generate_counters import generate
 from switchml.controller.proto import switchml_pb2 as pb
+from tools.generate.counters import SOURCE, generate
 
 GENERATED = generate()
-TABLE = Path(generate_counters.__file__).with_name("counters.toml").read_text(encoding="utf-8")
+TABLE = SOURCE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_generated_file_is_fresh(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == GENERATED[path], (
-        f"{path} is stale: run python -m switchml.common.generate_counters"
+        f"{path} is stale: run python -m tools.generate counters"
     )
 
 

@@ -1,4 +1,4 @@
-// Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit.
+// Generated from dataplane/constants.toml by tools/generate; do not edit.
 #ifndef SWITCHML_CONSTANTS_P4
 #define SWITCHML_CONSTANTS_P4
 

@@ -1,7 +1,4 @@
-"""Generate the C++, P4 and Python constants from constants.toml.
-
-Run it as ``python -m switchml.dataplane.generate_constants`` in the source tree after changing constants.toml.
-"""
+"""The C++, P4 and Python constants of dataplane/constants.toml."""
 
 from __future__ import annotations
 
@@ -14,10 +11,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["generate", "main"]
+from tools.generate import ROOT
 
-_HERE = Path(__file__).resolve().parent
-_NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit."
+__all__ = ["SOURCE", "generate"]
+
+SOURCE = ROOT / "dataplane" / "constants.toml"
+_NOTICE = "Generated from dataplane/constants.toml by tools/generate; do not edit."
 
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
@@ -90,7 +89,7 @@ def _number(value: int) -> str:
     return str(value) if value < 0x8000 else f"0x{value:X}"
 
 
-def generate(source: Path = _HERE / "constants.toml") -> dict[Path, str]:
+def generate(source: Path = SOURCE) -> dict[Path, str]:
     """Return the text of every generated file by its path.
 
     Raises:
@@ -105,18 +104,7 @@ def generate(source: Path = _HERE / "constants.toml") -> dict[Path, str]:
         if len(set(members.values())) != len(members) and table in {*_ENUMS, "flag"}:
             raise ValueError(f"{source}: two members of [{table}] have the same value")
     return {
-        _HERE.parent / "native" / "wire" / "constants.h": _cpp(constants),
-        _HERE / "p4" / "common" / "constants.p4": _p4(constants),
-        _HERE / "constants.py": _python(constants),
+        ROOT / "native" / "wire" / "constants.h": _cpp(constants),
+        ROOT / "dataplane" / "p4" / "common" / "constants.p4": _p4(constants),
+        ROOT / "dataplane" / "constants.py": _python(constants),
     }
-
-
-def main() -> None:
-    """Write the generated files."""
-    for path, text in generate().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,4 @@
-"""Generate the structs, the table and the documentation of the counters from counters.toml.
-
-Run it as ``python -m switchml.common.generate_counters`` in the source tree after changing counters.toml.
-"""
+"""The structs, the table and the documentation of the counters of switchml/common/counters.toml."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.counters import Counter
+from tools.generate import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["generate", "main"]
+__all__ = ["SOURCE", "generate"]
 
-_HERE: Final = Path(__file__).resolve().parent
-_ROOT: Final = _HERE.parents[1]
-_DOCUMENT: Final = _ROOT / "docs" / "monitoring.md"
-_NOTICE: Final = "Generated from switchml/common/counters.toml by generate_counters.py; do not edit."
+SOURCE: Final = ROOT / "switchml" / "common" / "counters.toml"
+_DOCUMENT: Final = ROOT / "docs" / "monitoring.md"
+_NOTICE: Final = "Generated from switchml/common/counters.toml by tools/generate; do not edit."
 _UNITS: Final = ("packets", "frames", "bytes", "calls", "times", "nanoseconds", "durations")
 _VIEWS: Final = ("ranks", "top", "profile")
 _METRIC: Final = re.compile(r'([a-z_]+)(?:\{([a-z_]+)="([a-z_]+)"\})?')
@@ -114,7 +111,7 @@ def _start(counter: Counter) -> str:
 
 
 def _clang_format(text: str) -> str:
-    return _run("clang-format", f"--style=file:{_ROOT / '.clang-format'}", text=text)
+    return _run("clang-format", f"--style=file:{ROOT / '.clang-format'}", text=text)
 
 
 # ---- Python ----------------------------------------------------------------------------------------------------------
@@ -165,7 +162,7 @@ def _rows(labels: Sequence[str], counters: Sequence[Counter]) -> Iterator[str]:
         yield f"| `{metric}` | {names} | {described}{f': {values}' if values else ''} |"
 
 
-def generate(source: Path = _HERE / "counters.toml") -> dict[Path, str]:
+def generate(source: Path = SOURCE) -> dict[Path, str]:
     """Return the text of every generated file by its path.
 
     Raises:
@@ -174,17 +171,7 @@ def generate(source: Path = _HERE / "counters.toml") -> dict[Path, str]:
     """
     groups, counters = _read(source)
     return {
-        _ROOT / "native" / "counters" / "counters.h": _cpp(groups, counters),
-        _HERE / "counter_table.py": _python(groups, counters),
+        ROOT / "native" / "counters" / "counters.h": _cpp(groups, counters),
+        SOURCE.with_name("counter_table.py"): _python(groups, counters),
         _DOCUMENT: _documented(groups, counters, _DOCUMENT.read_text(encoding="utf-8")),
     }
-
-
-def main() -> None:
-    """Write the generated files."""
-    for path, text in generate().items():
-        path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
