@@ -11,7 +11,7 @@ from studies.leaves.measurement import LeavesOptions, name_of, run
 from switchml.benchmarks.linked_systems import LEAVES
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
-from switchml.benchmarks.report import ReportTable, milliseconds
+from switchml.benchmarks.report import ReportTable, milliseconds, missing_remarks
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
@@ -41,7 +41,7 @@ def _tables(result: BenchmarkResult) -> list[ReportTable]:
     ]
     link = f"links of {rate_text(chosen['rate'])}, queues of {queue_text(chosen['queue'])}"
     title = f"All-reduce of {chosen['hosts']} hosts with {chosen['ranks']} ranks each, {link}"
-    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, missing_remarks(result))]
 
 
 def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:

@@ -10,7 +10,7 @@ from studies.command import study
 from studies.phub.measurement import FORMULAS, MODES, PhubOptions, run
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
-from switchml.benchmarks.report import ReportTable
+from switchml.benchmarks.report import ReportTable, missing_remarks
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.commands import bench_parameters as parameters
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -46,7 +46,7 @@ def _tables(result: BenchmarkResult) -> list[ReportTable]:
     ]
     size = size_text(result.options["bytes"])
     title = f"All-reduce of {size} (S) of float32 on N workers, over links shaped by token buckets to B bytes a second"
-    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, missing_remarks(result))]
 
 
 def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:

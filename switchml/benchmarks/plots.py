@@ -243,30 +243,31 @@ def _memory(result: BenchmarkResult) -> list[tuple[str, Figure]]:
 
 
 def _links(result: BenchmarkResult) -> list[tuple[str, Figure]]:
-    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
-    names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
-    figure, panels = side_by_side(names)
-    for panel, (count, rate, queue) in zip(panels, places, strict=True):
-        rows = where(result.rows, workers=count, rate=rate, queue=queue)
-        labels = [f"{row['system']}\n{row['element_type']}\n{row['wire_bits']} bits" for row in rows]
-        panel.bar(labels, [row["median"] for row in rows], color=[_COLOURS.get(row["system"]) for row in rows])
-        panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+    figure = _bars_with_bounds(
+        result.rows, lambda row: (row["system"], row["element_type"], f"{row['wire_bits']} bits")
+    )
+    for panel in figure.axes:
         panel.tick_params(axis="x", labelsize=6)
-    panels[0].set_ylabel("seconds (line: bound)")
     return [("time", figure)]
 
 
 def _steps(result: BenchmarkResult) -> list[tuple[str, Figure]]:
-    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
+    return [("steps", _bars_with_bounds(result.rows, lambda row: (row["wrapper"], row["backend"])))]
+
+
+def _bars_with_bounds(rows: Sequence[Row], labels_of: Callable[[Row], Sequence[str]]) -> Figure:
+    """Draw the median of each row as a bar and its bound as a line: a panel for each kind of link."""
+    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in rows))
     names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
     figure, panels = side_by_side(names)
     for panel, (count, rate, queue) in zip(panels, places, strict=True):
-        rows = where(result.rows, workers=count, rate=rate, queue=queue)
-        labels = [f"{row['wrapper']}\n{row['backend']}" for row in rows]
-        panel.bar(labels, [row["median"] for row in rows])
-        panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+        here = where(rows, workers=count, rate=rate, queue=queue)
+        labels = ["\n".join(labels_of(row)) for row in here]
+        colours = [_COLOURS.get(row["system"]) for row in here if "system" in row]
+        panel.bar(labels, [row["median"] for row in here], color=colours or None)
+        panel.plot(labels, [row["bound"] for row in here], linestyle="", marker="_", markersize=30, color="black")
     panels[0].set_ylabel("seconds (line: bound)")
-    return [("steps", figure)]
+    return figure
 
 
 def _sparse(result: BenchmarkResult) -> list[tuple[str, Figure]]:

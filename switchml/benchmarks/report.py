@@ -14,7 +14,7 @@ from switchml.benchmarks.results import BenchmarkResult
 from switchml.topologies.shaped_links import queue_text, rate_text
 
 __all__ = ["TABLES", "Row", "ReportTable", "ReportTables", "fill", "markdown", "tables"]
-__all__ += ["megabytes", "milliseconds", "number", "percent"]
+__all__ += ["megabytes", "milliseconds", "missing_remarks", "number", "percent"]
 
 Row = Mapping[str, Any]
 
@@ -95,6 +95,11 @@ def megabytes(size: float) -> str:
     return f"{size / 1e6:.1f}"
 
 
+def missing_remarks(result: BenchmarkResult) -> list[str]:
+    """Return a remark for each system that was not measured."""
+    return [f"{name} is missing: {why}" for name, why in result.missing.items()]
+
+
 # ---- each benchmark -------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +173,6 @@ def _latency(result: BenchmarkResult) -> list[ReportTable]:
     size = size_text(result.options["bytes"])
     single = [row for row in result.rows if row["tensors"] == 1]
     queued = [row for row in result.rows if row["tensors"] != 1]
-    missing = [f"{name} is missing: {why}" for name, why in result.missing.items()]
     columns = ["workers", "by", "median us", "p99 us", "slowest rank us", *ratios, "wake-ups", "context switches"]
     rows = [
         [
@@ -195,7 +199,7 @@ def _latency(result: BenchmarkResult) -> list[ReportTable]:
     ]
     columns_of_many = ["workers", "by", "median ms of all", "tensors/s", *ratios, "wake-ups per tensor"]
     heading = f"{result.options['tensors']} tensors of {size}, queued together"
-    return [ReportTable(title, columns, rows), ReportTable(heading, columns_of_many, many, missing)]
+    return [ReportTable(title, columns, rows), ReportTable(heading, columns_of_many, many, missing_remarks(result))]
 
 
 def _loss(result: BenchmarkResult) -> list[ReportTable]:
@@ -315,7 +319,7 @@ def _links(result: BenchmarkResult) -> list[ReportTable]:
     ]
     size = size_text(result.options["bytes"])
     title = f"{_collective(result)} of as many elements as {size} hold of float32, over links shaped by token buckets"
-    remarks = [f"{name} is missing: {why}" for name, why in result.missing.items()]
+    remarks = missing_remarks(result)
     reasons: dict[str, list[str]] = defaultdict(list)
     for row in result.rows:
         if row["why_not"]:
@@ -373,7 +377,7 @@ def _sparse(result: BenchmarkResult) -> list[ReportTable]:
     size, block = size_text(result.options["bytes"]), result.options["block"]
     title = f"Sparse all-reduce of {size} of float32 in blocks of {block} values"
     title += f", {result.options['repetitions']} repetitions in turns"
-    return [ReportTable(title, columns, rows, [f"{name} is missing: {why}" for name, why in result.missing.items()])]
+    return [ReportTable(title, columns, rows, missing_remarks(result))]
 
 
 def percent(value: float) -> str:
