@@ -18,8 +18,8 @@ from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame, de
 from ptf_tests.job import Job, default_host
 from ptf_tests.open_control import open_control
 from ptf_tests.targets import HOST_PORTS, Description
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Verdict
-from switchml.dataplane.wire import Packet
 
 __all__ = ["SwitchMLTest"]
 

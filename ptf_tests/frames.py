@@ -11,8 +11,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet as Layer
 from scapy.packet import Raw
 
+from ptf_tests.wire import Packet, WireError
 from switchml.dataplane.constants import PROTOCOL_IPV4_TTL, PROTOCOL_UDP_PORT
-from switchml.dataplane.wire import Packet, WireError
 
 __all__ = ["Host", "SWITCH_IP", "SWITCH_MAC", "contribution_frame", "describe", "layers_of", "mac_text", "result_frame"]
 

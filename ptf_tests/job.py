@@ -12,8 +12,8 @@ import finsy as fy
 from ptf_tests.control import Entity
 from ptf_tests.frames import Host
 from ptf_tests.targets import HOST_PORTS
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import Flag, Format, Kind
-from switchml.dataplane.wire import Packet
 
 __all__ = ["Job", "default_host"]
 

@@ -10,6 +10,7 @@ from ptf_tests.control import Entity
 from ptf_tests.frames import Host
 from ptf_tests.job import Job
 from ptf_tests.targets import HOST_PORTS
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
@@ -18,7 +19,6 @@ from switchml.dataplane.constants import (
     TREE_PARENT_GROUP,
     Kind,
 )
-from switchml.dataplane.wire import Packet
 
 __all__ = ["LeafJob"]
 

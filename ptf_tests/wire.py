@@ -1,4 +1,4 @@
-"""The SwitchML packet in Python: for tools and tests, never on the data path."""
+"""The SwitchML packet in Python."""
 
 from __future__ import annotations
 

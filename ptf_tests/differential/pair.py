@@ -17,8 +17,8 @@ from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence
 from ptf_tests.frames import describe
 from ptf_tests.targets import Bmv2, Bmv2Floats, Soft, Target, TofinoEmulator
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Verdict
-from switchml.dataplane.wire import Packet
 
 __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 

@@ -14,6 +14,7 @@ from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDef
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
 from ptf_tests.job import Job, default_host
 from ptf_tests.leaf_job import LeafJob
+from ptf_tests.wire import Packet
 from switchml.controller.drivers.p4tables import replicas
 from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import (
@@ -25,7 +26,6 @@ from switchml.dataplane.constants import (
     Format,
     Kind,
 )
-from switchml.dataplane.wire import Packet
 
 __all__ = ["Abilities", "sequences"]
 

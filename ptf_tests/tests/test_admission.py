@@ -9,8 +9,8 @@ from typing import Any
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host
 from ptf_tests.job import Job, default_host
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Kind, Verdict
-from switchml.dataplane.wire import Packet
 
 
 class _Impostor(SwitchMLTest):

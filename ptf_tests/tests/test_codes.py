@@ -8,9 +8,9 @@ from ptf.testutils import group
 
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.job import Job
+from ptf_tests.wire import Packet
 from switchml.dataplane.codes import CODED_FORMATS, integers_of_codes
 from switchml.dataplane.constants import OWNER_FIRST, DropReason, Flag, Format, Verdict
-from switchml.dataplane.wire import Packet
 
 
 def _coded(

@@ -13,9 +13,9 @@ from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import contribution_frame, result_frame
 from ptf_tests.job import Job, default_host
 from ptf_tests.leaf_job import LeafJob
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Format, Verdict
 from switchml.dataplane.floats import sum_digits, sum_fpisa, sum_fpisa_a
-from switchml.dataplane.wire import Packet
 
 _Floats = npt.NDArray[np.float32]
 

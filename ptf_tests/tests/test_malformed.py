@@ -12,6 +12,7 @@ from ptf.testutils import group
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import SWITCH_MAC, Host, contribution_frame
 from ptf_tests.job import Job
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import (
     EXPONENT_UNKNOWN,
     PROTOCOL_HEADER_BYTES,
@@ -22,7 +23,6 @@ from switchml.dataplane.constants import (
     Kind,
     Verdict,
 )
-from switchml.dataplane.wire import Packet
 
 _HEADERS = 14 + 20 + 8  # bytes of the Ethernet, IPv4 and UDP headers
 

@@ -10,8 +10,8 @@ from scapy.layers.l2 import Ether
 
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, mac_text
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import Flag, Kind, Verdict
-from switchml.dataplane.wire import Packet
 
 
 class _Fields(SwitchMLTest):

@@ -11,9 +11,9 @@ from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, contribution_frame, result_frame
 from ptf_tests.job import default_host
 from ptf_tests.leaf_job import LeafJob
+from ptf_tests.wire import Packet
 from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Format, Kind, Verdict
-from switchml.dataplane.wire import Packet
 
 
 class _BelowAParent(SwitchMLTest):

@@ -12,8 +12,8 @@ from ptf.testutils import group
 
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.job import Job
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import NEXT_EXPONENT_BITS, NEXT_NONE, Flag, Verdict
-from switchml.dataplane.wire import Packet
 
 
 class _DirtySlot(SwitchMLTest):

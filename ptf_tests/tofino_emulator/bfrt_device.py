@@ -20,9 +20,9 @@ from ptf_tests.tofino_emulator.bfrt_fixed_tables import (
 from ptf_tests.tofino_emulator.bfrt_schema import Refusal, Schema, TableSpec, refuse
 from ptf_tests.tofino_emulator.bfrt_tables import Copied, CounterHandler, Handler, MatchHandler, RegisterHandler, Row
 from ptf_tests.tofino_emulator.chassis import ALL_PIPES, Chassis
+from ptf_tests.tofino_emulator.fixed_tables import fixed_tables
 from ptf_tests.tofino_emulator.state import State
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
-from switchml.dataplane.bfruntime.fixed_tables import fixed_tables
 
 __all__ = ["Device", "Program"]
 

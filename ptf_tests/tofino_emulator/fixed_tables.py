@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["fixed_tables"]
+__all__ = ["FACTS", "fixed_tables"]
 
-_FACTS = Path(__file__).with_name("fixed_tables.json")
+FACTS = Path(__file__).with_name("fixed_tables.json")
 
 
 def fixed_tables() -> dict[str, Any]:
     """Return the document as a switch would send it, with the fields that are used here."""
-    facts = json.loads(_FACTS.read_text(encoding="utf-8"))
+    facts = json.loads(FACTS.read_text(encoding="utf-8"))
     return {"schema_version": "1.0.0", "tables": [_table(table) for table in facts["tables"]]}
 
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
 from switchml.dataplane.softswitch._native import FramePortSpec, Switch, WorkerMatch
-from switchml.dataplane.wire import Packet
 from tests.support.worker_entries import slots_of, worker_match
 
 TIMEOUT = 30.0  # seconds; every wait ends

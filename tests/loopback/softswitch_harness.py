@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch, UdpPortSpec, WorkerMatch
-from switchml.dataplane.wire import Packet
 from tests.support.worker_entries import slots_of, worker_match
 
 LOCALHOST = 0x7F000001

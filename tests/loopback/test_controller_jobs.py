@@ -15,12 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.rpc_errors import from_rpc_error
-from switchml.dataplane.wire import Packet
 from tests.support.controller_harness import (
     DEADLINE,
     ControllerProcess,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import switchml
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import OWNER_EVERYONE, Kind
-from switchml.dataplane.wire import Packet
 from tests.support.collective_harness import ADDRESS, Fabric, running_fabric
 
 RANKS = 2

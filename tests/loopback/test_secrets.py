@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ptf_tests.wire import Packet
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Kind
-from switchml.dataplane.wire import Packet
 from tests.support.collective_harness import ADDRESS, running_fabric
 from tests.support.soft_switch import wait_until
 

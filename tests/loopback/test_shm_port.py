@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pytest
 
 import switchml
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Verdict
-from switchml.dataplane.wire import Packet
 from tests.loopback.shm_process import ShmProcess
 from tests.loopback.softswitch_harness import Worker
 from tests.support.collective_harness import ADDRESS_NUMBER, PORT, SHM_PORT, Fabric, running_fabric

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ptf_tests.wire import NO_FLAGS, Packet
 from switchml.dataplane.constants import Flag, Verdict
 from switchml.dataplane.softswitch._native import ShmPortSpec, Switch, UdpPortSpec
-from switchml.dataplane.wire import NO_FLAGS, Packet
 from switchml.host_agent._engine import Engine
 from tests.loopback.shm_process import ShmProcess
 from tests.loopback.softswitch_harness import LOCALHOST, Worker

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_harness import HEADERS, Harness, Worker, running
 
 if TYPE_CHECKING:

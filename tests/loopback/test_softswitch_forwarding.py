@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Kind
 from switchml.dataplane.softswitch._native import UdpPortSpec
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REPLY,
     ARP_REQUEST,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
 from switchml.dataplane.softswitch._native import FramePortSpec, Switch, UdpPortSpec
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REQUEST,
     BROADCAST,

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import OWNER_EVERYONE, OWNER_FIRST, DropReason, Flag, Format, Kind, Verdict
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_harness import Harness, Worker, running
 
 WORD = 0xFFFFFFFF

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
 from switchml.dataplane.softswitch._native import PacketPortSpec, Switch
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_frames import (
     ARP_REPLY,
     ARP_REQUEST,

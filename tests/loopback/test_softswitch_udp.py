@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
 from switchml.dataplane.softswitch._native import Switch, UdpPortSpec
-from switchml.dataplane.wire import Packet
 from tests.loopback.softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
 from tests.support.worker_entries import worker_match
 

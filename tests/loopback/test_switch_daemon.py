@@ -17,8 +17,8 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
-from switchml.dataplane.wire import Packet
 from tests.support.p4_messages import (
     DELETE,
     INSERT,

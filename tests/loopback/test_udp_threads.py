@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 
 import switchml
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import Verdict
 from switchml.dataplane.softswitch._native import FramePortSpec, ShmPortSpec, Switch, UdpPortSpec
-from switchml.dataplane.wire import Packet
 from switchml.host_agent._engine import Engine
 from tests.loopback.rank_assignments import rank_assignment
 from tests.support.collective_harness import PORT, Fabric, running_fabric

@@ -16,8 +16,8 @@ import sys
 import time
 from dataclasses import replace
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import Format, Kind
-from switchml.dataplane.wire import Packet
 
 KINDS = ("garbage", "runt", "bad version", "bad length", "wrong job", "forged RESULT", "stale epoch", "resend")
 _PACKETS = 64  # that are sent repeatedly

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from ptf_tests.tofino_emulator.fixed_tables import FACTS, fixed_tables
 from switchml.dataplane import bfruntime
-from switchml.dataplane.bfruntime.fixed_tables import fixed_tables
 
 
 def test_generated_files_are_fresh() -> None:
@@ -19,7 +19,7 @@ def test_generated_files_are_fresh() -> None:
 
 def test_sources_and_licences_are_named() -> None:
     here = Path(bfruntime.__file__).parent
-    facts = json.loads((here / "fixed_tables.json").read_text())
+    facts = json.loads(FACTS.read_text())
     for text in ((here / "bfruntime.proto").read_text(), facts["source"] + facts["licence"]):
         assert "https://github.com/p4lang/open-p4studio" in text
         assert "Copyright (C) 2024 Intel Corporation" in text

@@ -13,8 +13,8 @@ import pytest
 
 from ptf_tests.tofino_emulator.lookup import Lookup
 from ptf_tests.tofino_emulator.program import values_per_packet
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Flag, Verdict
-from switchml.dataplane.wire import Packet
 from tests.unit.tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
 from tests.unit.tna_reference import DECISIONS, Contribution, Half, PhasePredicate, Sums, contribute
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptf_tests.tofino_emulator.program import load_program
+from ptf_tests.wire import Packet
 from studies.fpisa.compile import BUILD
 from switchml.dataplane.constants import DropReason, Flag, Format, Kind, Verdict
 from switchml.dataplane.floats import HEADROOM, sum_fpisa_a
-from switchml.dataplane.wire import Packet
 from tests.unit.tna_harness import Chip, Job
 
 Floats = npt.NDArray[np.float32]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import DropReason, Flag, Verdict
-from switchml.dataplane.wire import Packet
 from tests.unit.tna_harness import Chip, Job, result_of, unsigned
 from tests.unit.tna_reference import WORD, Contribution, Decision, Half, contribute
 

@@ -11,8 +11,8 @@ from typing import Any
 from ptf_tests.tofino_emulator.pipeline import Pipeline
 from ptf_tests.tofino_emulator.program import load_program, state_of, values_per_packet
 from ptf_tests.tofino_emulator.state import Entry, MulticastGroup, MulticastNode, State
+from ptf_tests.wire import Packet
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Kind, Verdict
-from switchml.dataplane.wire import Packet
 from tests.unit.tna_reference import WORD, Half
 
 SWITCH_MAC, SWITCH_IP = 0x0200000000FE, 0x0A0000FE
