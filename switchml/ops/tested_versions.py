@@ -59,7 +59,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def _printed(program: str) -> str:
-    """Return the first version in what a program prints about itself; empty if there is none."""
+    """Return the first version in what a program prints about itself; empty if it prints no version."""
     path = shutil.which(program)
     if path is None:
         return ""
