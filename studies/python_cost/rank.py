@@ -22,7 +22,7 @@ class _TimedNative:
         self.native = native
         self.seconds = self.cpu_seconds = 0.0
         # Created beforehand, so that the call does not include it.
-        for name in ("submit", "wait", "outcome", "release"):
+        for name in ("submit", "wait", "status", "release"):
             setattr(self, name, self._timed(getattr(native, name)))
 
     def __getattr__(self, name: str) -> Any:
