@@ -22,7 +22,9 @@ class ThreadTime {
   // Enters a state, and reads the clock even if the thread is in it already.
   void restart(State state) { settle(state); }
 
-  void begun(Call* call) const {
+  void begun(Call* call) {
+    // Since the thread entered its state, another one may have submitted the call, which cannot have begun before that.
+    if (since_ < call->times.submitted) settle(state_);
     call->times.begun = since_;
     call->times.quantize_ns = total(control_->process.quantize_ns);
     call->times.wait_ns = total(control_->process.wait_ns);
