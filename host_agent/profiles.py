@@ -17,11 +17,22 @@ __all__ = ["MOST_CALLS", "add_profile", "rank_counters"]
 
 MOST_CALLS: Final = 63  # of each rank in one answer; its memory holds no more at any time
 
-_SUMS: Final = (*range(1, 8), *range(10, 15))
+# The dtype of the elements, by the kind of a sum. Two kinds are the sum and the average of the same elements.
+_DTYPES: Final = {
+    **dict.fromkeys((1, 2), "float32"),
+    **dict.fromkeys((3, 4), "float16"),
+    **dict.fromkeys((5, 6), "bfloat16"),
+    7: "int32",
+    10: "int16",
+    11: "int8",
+    12: "uint8",
+    13: "bool",
+    14: "int64",
+}
 _SCATTERED: Final = 256  # more than the kind of the same sum whose result all ranks get
 _OPERATIONS: Final = {
-    **dict.fromkeys(_SUMS, "all_reduce"),
-    **dict.fromkeys((_SCATTERED + kind for kind in _SUMS), "reduce_scatter"),
+    **dict.fromkeys(_DTYPES, "all_reduce"),
+    **dict.fromkeys((_SCATTERED + kind for kind in _DTYPES), "reduce_scatter"),
     8: "broadcast",
     9: "barrier",
     2 * _SCATTERED + 8: "all_gather",
@@ -35,10 +46,18 @@ def rank_counters(status: RankStatus) -> pb.RankCounters:
 
 def add_profile(profile: RankProfile, answer: pb.RankProfile) -> None:
     """Add the engine's profile of an open rank, which it has just taken, to the answer for the controller."""
-    since_1970 = time.time_ns() - time.monotonic_ns()
+    since_1970 = _monotonic_clock_zero()
     answer.MergeFrom(pb.RankProfile(**_values((*THREAD, *PROCESS, *PATH), profile)))
     answer.latest.extend(_call_profiles(profile["latest"], since_1970))
     answer.taken_at_ns = profile["taken_at"] + since_1970 if profile["taken_at"] else time.time_ns()
+
+
+def _monotonic_clock_zero() -> int:
+    """Return the nanoseconds since 1970 at which the monotonic clock was 0."""
+    readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(5)]
+    # Between two of these calls the thread may have lost its CPU for milliseconds; hardly between all.
+    begin, now, end = min(readings, key=lambda reading: reading[2] - reading[0])
+    return now - (begin + end) // 2
 
 
 def _values(counters: Iterable[Counter], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,6 +69,7 @@ def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.C
         yield pb.CallProfile(
             sequence=call["sequence"],
             operation=_OPERATIONS.get(call["kind"], "unknown"),
+            dtype=_DTYPES.get(call["kind"] % _SCATTERED, ""),
             bytes=call["bytes"],
             submitted_ns=call["submitted"] + since_1970,
             begun_ns=call["begun"] + since_1970,

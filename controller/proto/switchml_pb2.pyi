@@ -313,7 +313,7 @@ class RankProfile(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_time_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ..., sparse_calls_dense: _Optional[int] = ...) -> None: ...
 
 class CallProfile(_message.Message):
-    __slots__ = ("sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns", "quantize_ns", "wait_ns", "dequantize_ns")
+    __slots__ = ("sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns", "quantize_ns", "wait_ns", "dequantize_ns", "dtype")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +324,7 @@ class CallProfile(_message.Message):
     QUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
     WAIT_NS_FIELD_NUMBER: _ClassVar[int]
     DEQUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     operation: str
     bytes: int
@@ -334,7 +335,8 @@ class CallProfile(_message.Message):
     quantize_ns: int
     wait_ns: int
     dequantize_ns: int
-    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted_ns: _Optional[int] = ..., begun_ns: _Optional[int] = ..., answered_ns: _Optional[int] = ..., ended_ns: _Optional[int] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ...) -> None: ...
+    dtype: str
+    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted_ns: _Optional[int] = ..., begun_ns: _Optional[int] = ..., answered_ns: _Optional[int] = ..., ended_ns: _Optional[int] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class ExitReport(_message.Message):
     __slots__ = ("job", "rank", "exit_code", "final")

@@ -567,13 +567,14 @@ def stop_job(session: CommandSession, job: str | None, every: bool) -> JobFound 
 Examples:
   switchml-ctl job profile digits
   switchml-ctl job profile digits --seconds 5 --plot timeline.svg
+  switchml-ctl job profile digits --seconds 5 --trace trace.json
   switchml-ctl job profile 7 --json | jq '.ranks[].wait'""",
 )
 @_job_argument
 @click.option("--seconds", type=click.FloatRange(0.01, 3600), metavar="N", help="Profile only the next N seconds.")
 @click.option(
-    "--calls", type=click.IntRange(0, _MOST_CALLS), default=8, show_default=True, metavar="N",
-    help="Number of each rank's latest calls in the timeline.",
+    "--calls", type=click.IntRange(0, _MOST_CALLS), metavar="N",
+    help="Number of each rank's latest calls in the timeline.  [default: 8; with --trace all that are known]",
 )  # fmt: skip
 @click.option(
     "--plot",
@@ -581,19 +582,33 @@ Examples:
     metavar="FILE.png|svg",
     help="Draw the timeline into this file; needs matplotlib.",
 )
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.json",
+    help="Write the calls and their phases into this file, for ui.perfetto.dev or chrome://tracing; with --seconds each"
+    " call that ends in that time.",
+)
 @click.pass_obj
-def profile_job(session: CommandSession, job: str, seconds: float | None, calls: int, plot: Path | None) -> JobProfile:
+def profile_job(
+    session: CommandSession, job: str, seconds: float | None, calls: int | None, plot: Path | None, trace: Path | None
+) -> JobProfile:
     """Show how a job spends its time: each rank's thread, its agent and the switch, and the latest calls.
 
     quantize, wait and dequantize are the time of the rank's own thread, as the average of a call and the percentage.
     send and receive are the agent's time, sum is that of a switch that shares the ranks' memory: these run at the same
     time. A rank that waits less than the others is the one that they wait for.
     """
-    from switchml.ops import profile_drawing, profiles
+    from switchml.ops import profile_drawing, profile_trace, profiles
 
+    if calls is None and trace is None:
+        calls = 8
     with session.client() as client:
         found = profiles.profile_job(client, job, seconds, calls)
     if plot is not None:
         profile_drawing.picture(found, plot)
         note(f"wrote {plot}")
+    if trace is not None:
+        profile_trace.write_trace(found, trace)
+        note(f"wrote {trace}")
     return JobProfile(found)

@@ -19,7 +19,7 @@ from switchml.ops.profiles import CallTimes, JobTimes, RankTimes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "SIGNS", "picture", "rows", "window"]
+__all__ = ["COLOURS", "SIGNS", "lanes", "picture", "rows", "window"]
 
 COLOURS: Final = {"queued": "#d0d0d0", "quantize": "#1f77b4", "wait": "#ffbf4d", "dequantize": "#2ca02c"}
 SIGNS: Final = {"queued": ".", "quantize": "q", "wait": "-", "dequantize": "d"}
@@ -89,15 +89,15 @@ def _stretches(call: CallTimes) -> Iterator[_Stretch]:
         begin = end
 
 
-def _lanes(calls: Iterable[CallTimes]) -> list[list[CallTimes]]:
-    """Distribute calls over lanes so that the calls of a lane do not overlap, unless there are too many."""
-    lanes: list[list[CallTimes]] = []
+def lanes(calls: Iterable[CallTimes], most: int | None = None) -> list[list[CallTimes]]:
+    """Distribute calls over lanes so that the calls of a lane do not overlap, unless that takes more than `most`."""
+    found: list[list[CallTimes]] = []
     for call in sorted(calls, key=lambda each: each.submitted):
-        free = next((lane for lane in lanes if lane[-1].ended <= call.submitted), None)
-        if free is None and len(lanes) < _MOST_LANES:
-            lanes.append(free := [])
-        (free if free is not None else min(lanes, key=lambda lane: lane[-1].ended)).append(call)
-    return lanes
+        free = next((lane for lane in found if lane[-1].ended <= call.submitted), None)
+        if free is None and (most is None or len(found) < most):
+            found.append(free := [])
+        (free if free is not None else min(found, key=lambda lane: lane[-1].ended)).append(call)
+    return found
 
 
 def picture(times: JobTimes, path: Path) -> None:
@@ -119,9 +119,9 @@ def _figure(times: JobTimes) -> Figure:
     figure = Figure(figsize=(11.0, 1.6 + 0.5 * len(times.ranks)), layout="constrained")
     axes = figure.subplots()
     for row, rank in enumerate(times.ranks):
-        lanes = _lanes(rank.latest)
-        for number, lane in enumerate(lanes):
-            height = 0.8 / len(lanes)
+        rows_of_calls = lanes(rank.latest, _MOST_LANES)
+        for number, lane in enumerate(rows_of_calls):
+            height = 0.8 / len(rows_of_calls)
             bottom = row - 0.4 + number * height
             for state, spans in _spans(lane, span[0], scale).items():
                 axes.broken_barh(spans, (bottom, 0.9 * height), facecolor=COLOURS[state])

@@ -61,6 +61,14 @@ def test_a_running_job_is_profiled(ctl: Ctl, transport: str, own: tuple[str, ...
         assert picture.read_text().count("<!-- rank ") == 2
         assert "wrote" in shown.stderr
 
+        trace = tmp_path / "trace.json"
+        ctl.run("job", "profile", "busy", "--seconds", "0.5", "--trace", str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+        calls = [event for event in events if event["name"] == "all_reduce 4 kB"]
+        assert {event["pid"] for event in calls} == {1, 2}
+        assert {event["args"]["dtype"] for event in calls} == {"float32"}
+        assert "exchange" in {event["name"] for event in events}
+
         def calls_in_an_interval() -> bool:
             (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
             assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
