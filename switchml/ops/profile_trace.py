@@ -169,7 +169,7 @@ class _Writer:
             "bytes": call.bytes,
             **({"dtype": call.dtype} if call.dtype else {}),
             **{f"{phase.name} (us)": round((phase.end - phase.begin) * 1e6, 3) for phase in phases},
-            # What the rank's thread did meanwhile, also for calls that overlap with this one.
+            # The rank's thread did this from the first chunk to the end, also for calls that overlap with this one.
             **{f"thread: {state} (us)": round(getattr(call, state) * 1e6, 3) for state in _THREAD},
         }
         name = f"{call.operation} {_size(call.bytes)}" if call.bytes else call.operation

@@ -146,19 +146,74 @@ PYTORCH_JOB = {
 }
 
 
+def fields(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with these fields and no others."""
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
+
+
+# The fields of trainer.kubeflow.org/v1alpha1 that the examples use, from its custom resource definitions (2.3).
+NAME = {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
+TRAIN_JOB = fields(
+    "apiVersion", "kind", "metadata", "spec",
+    apiVersion={"const": "trainer.kubeflow.org/v1alpha1"},
+    kind={"const": "TrainJob"},
+    metadata=fields("name", name=NAME, namespace=NAME),
+    spec=fields(
+        "runtimeRef",
+        runtimeRef=fields("name", name=NAME),
+        trainer=fields(
+            image={"type": "string"},
+            command={"type": "array", "items": {"type": "string"}},
+            numNodes={"type": "integer", "minimum": 1},
+        ),
+    ),
+)  # fmt: skip
+TRAINING_RUNTIME = fields(
+    "apiVersion", "kind", "metadata", "spec",
+    apiVersion={"const": "trainer.kubeflow.org/v1alpha1"},
+    kind={"const": "ClusterTrainingRuntime"},
+    metadata=fields("name", name=NAME, labels=LABELS),
+    spec=fields(
+        mlPolicy=fields(numNodes={"type": "integer", "minimum": 1}, torch=fields()),
+        template=fields(
+            spec=fields(
+                replicatedJobs={
+                    "type": "array",
+                    "items": fields(
+                        "name", "template",
+                        name=NAME,
+                        template=fields(metadata=fields(labels=LABELS), spec={"type": "object"}),
+                    ),
+                }
+            )
+        ),
+    ),
+)  # fmt: skip
+
+
 def documents() -> list[dict[str, Any]]:
     return [document for path in KUBERNETES for document in yaml.safe_load_all(path.read_text())]
 
 
-def named(kind: str) -> dict[str, Any]:
-    [found] = [document for document in documents() if document["kind"] == kind]
+def named(kind: str, name: str | None = None) -> dict[str, Any]:
+    [found] = [each for each in documents() if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     return found
+
+
+def runtime_job() -> dict[str, Any]:
+    """Return the specification of the Job that Kubeflow's trainer makes from the runtime."""
+    [replicated] = named("ClusterTrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    specification = replicated["template"]["spec"]
+    assert isinstance(specification, dict)
+    return specification
 
 
 def pod_templates() -> dict[str, dict[str, Any]]:
     replicas = named("PyTorchJob")["spec"]["pytorchReplicaSpecs"]
     training = {f"PyTorchJob {name}": specification["template"] for name, specification in replicas.items()}
-    return {kind: named(kind)["spec"]["template"] for kind in ("Deployment", "DaemonSet")} | training
+    training["ClusterTrainingRuntime"] = runtime_job()["template"]
+    return {kind: named(kind)["spec"]["template"] for kind in ("Deployment", "DaemonSet", "Job")} | training
 
 
 def container(template: dict[str, Any]) -> dict[str, Any]:
@@ -175,6 +230,12 @@ def test_documents_are_what_kubernetes_takes(document: dict[str, Any], version: 
         for name, specification in document["spec"]["pytorchReplicaSpecs"].items():
             pod = {"apiVersion": "v1", "kind": "PodTemplate", "template": specification["template"]}
             assert kubernetes_validate.validate(pod, version, strict=True), name
+    elif document["kind"] == "TrainJob":
+        jsonschema.validate(document, TRAIN_JOB)
+    elif document["kind"] == "ClusterTrainingRuntime":
+        jsonschema.validate(document, TRAINING_RUNTIME)
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "node"}, "spec": runtime_job()}
+        assert kubernetes_validate.validate(job, version, strict=True)
     else:
         assert kubernetes_validate.validate(document, version, strict=True)
 
@@ -192,7 +253,35 @@ def test_everything_is_in_one_namespace_and_selects_itself() -> None:
     for kind in ("Deployment", "DaemonSet"):
         workload = named(kind)["spec"]
         assert workload["selector"]["matchLabels"] == workload["template"]["metadata"]["labels"]
-    assert named("Service")["spec"]["selector"] == named("Deployment")["spec"]["template"]["metadata"]["labels"]
+    service = named("Service", "switchml-controller")
+    assert service["spec"]["selector"] == named("Deployment")["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_pods_of_the_indexed_job_find_each_other_by_its_service() -> None:
+    job, service = named("Job"), named("Service", "digits")
+    name, specification = job["metadata"]["name"], job["spec"]
+    assert specification["completionMode"] == "Indexed"
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+    assert specification["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    environment = {entry["name"]: entry for entry in container(specification["template"])["env"]}
+    ranks = int(environment["WORLD_SIZE"]["value"])
+    assert specification["completions"] == specification["parallelism"] == ranks
+    assert environment["MASTER_ADDR"]["value"] == f"{name}-0.{service['metadata']['name']}"
+    index = environment["RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert index == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def test_the_train_job_names_the_runtime_which_has_what_the_trainer_looks_for() -> None:
+    train_job, runtime = named("TrainJob"), named("ClusterTrainingRuntime")
+    assert train_job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    assert "namespace" not in runtime["metadata"]
+    assert runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] == "torch"
+    [replicated] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    # Its names of the job and the container that get the TrainJob's command and the PET_* variables of torchrun.
+    assert replicated["name"] == container(runtime_job()["template"])["name"] == "node"
+    assert replicated["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert train_job["spec"]["trainer"]["command"][0] == "torchrun"
 
 
 def test_the_controller_reads_its_configuration(tmp_path: Path) -> None:
@@ -203,7 +292,7 @@ def test_the_controller_reads_its_configuration(tmp_path: Path) -> None:
     assert deployed["command"] == ["switchml-controller", "--config", f"/etc/switchml/{name}"]
     port = int(config.listen.rpartition(":")[2])
     assert [entry["containerPort"] for entry in deployed["ports"]] == [port]
-    assert [entry["port"] for entry in named("Service")["spec"]["ports"]] == [port]
+    assert [entry["port"] for entry in named("Service", "switchml-controller")["spec"]["ports"]] == [port]
     mounts = {mount["mountPath"] for mount in deployed["volumeMounts"]}
     assert mounts == {"/etc/switchml", config.tls, str(Path(config.store).parent)}
 
@@ -217,7 +306,7 @@ def test_the_agents_are_started_with_options_that_exist() -> None:
     filled = [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], argument) for argument in arguments]
     with Context(agent) as parent:
         options = agent.make_context(program, filled, parent=parent).params
-    service = named("Service")["metadata"]
+    service = named("Service", "switchml-controller")["metadata"]
     assert options["controller"] == f"{service['name']}.{service['namespace']}.svc:7600"
     assert (options["name"], options["address"]) == ("node-1", "10.0.0.11")
 
@@ -229,8 +318,9 @@ def test_training_pods_find_the_agents_socket_and_are_its_user() -> None:
     user = container(agent_pod)["securityContext"]["runAsUser"]
     [directory] = [volume for volume in agent_pod["spec"]["volumes"] if volume["name"] == "sockets"]
     assert templates.pop("Deployment")["spec"]["securityContext"]["runAsUser"] == user
-    for template in templates.values():
-        assert container(template)["name"] == "pytorch"  # the operator looks for this name
+    for kind, template in templates.items():
+        # The operator of PyTorchJobs looks for this name.
+        assert not kind.startswith("PyTorchJob") or container(template)["name"] == "pytorch"
         assert {"name": "SWITCHML_AGENT", "value": socket} in container(template)["env"]
         assert template["spec"]["securityContext"]["runAsUser"] == user
         assert template["spec"]["nodeSelector"] == agent_pod["spec"]["nodeSelector"]
