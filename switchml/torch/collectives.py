@@ -21,7 +21,7 @@ from switchml.torch.gloo_reductions import GlooReduction, GlooScatter
 from switchml.torch.long_sums import LongSumTurn
 from switchml.torch.operands import Operand, memory_of
 from switchml.torch.options import Options
-from switchml.torch.profiling import begin_record, end_record
+from switchml.torch.profiling import begin_record
 from switchml.torch.reductions import Reduction
 from switchml.torch.works import CompletedLater
 
@@ -88,7 +88,7 @@ class Collective(ABC):
         self.operands = operands
         self.inputs = inputs
         self.work = CompletedLater(name, results)
-        self._record = begin_record(name.split()[0], [operand.target for operand in inputs] or results)
+        self.work.record = begin_record(name.split()[0], [operand.target for operand in inputs] or results)
         self.handles: Sequence[Any] = ()
         self.first_call: int | None = None
         self.long_bytes = 0
@@ -158,7 +158,6 @@ class Collective(ABC):
 
     def complete(self, error: Exception | None = None) -> None:
         """Complete the caller's work."""
-        end_record(self._record)
         self.work.complete(error, [operand.delivered for operand in self.operands if operand.delivered is not None])
 
     def _ready(self) -> None:

@@ -18,6 +18,9 @@ def begin_record(name: str, tensors: Sequence[Tensor]) -> Any:
 
 
 def end_record(record: Any) -> None:
-    """End what `begin_record` returned; any thread may call this."""
+    """End what `begin_record` returned.
+
+    The profiler sees the end only in a thread that it watches; otherwise the record lasts as long as the profile.
+    """
     if record is not None:
         _record_function_with_args_exit(record)

@@ -19,6 +19,7 @@ from torch.futures import Future
 from switchml.torch import recording
 from switchml.torch.callbacks import run_callback
 from switchml.torch.errors import SwitchMLBackendError, forked_error
+from switchml.torch.profiling import begin_record, end_record
 from switchml.torch.tracing import never_compiled
 
 __all__ = ["CompletedLater", "completed_after"]
@@ -29,7 +30,13 @@ _OUT_OF_TIME: Final = "Timed out"  # in Gloo's message
 
 @never_compiled
 class CompletedLater(dist.Work):  # type: ignore[misc]
-    """A collective in flight, completed by another thread. Its tensors are the result once `wait` has returned."""
+    """A collective in flight, completed by another thread. Its tensors are the result once `wait` has returned.
+
+    Attributes:
+        record: its record in the profile of the thread that made the call, from `begin_record`; `wait` ends it, because
+            the profiler does not watch the thread that completes the collective.
+
+    """
 
     def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
         super().__init__()
@@ -42,6 +49,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         self._future: Any = None
         self._trigger: Any = None
         self._delivered: list[Any] = []  # CUDA events of the copies into the caller's tensors
+        self.record: Any = None
         self._recorder = recording.recorder
         self._number = self._recorder.started(name, self._tensors) if self._recorder is not None else 0
 
@@ -85,10 +93,15 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
             raise forked_error(self._description, self._pid)
         if self._recorder is not None:
             self._recorder.waits(self._number)
-        if not self._ended.wait(seconds):
+        waiting = begin_record(f"wait for {self._description}", ())
+        in_time = self._ended.wait(seconds)
+        end_record(waiting)
+        if not in_time:
             raise dist.DistBackendError(f"{self._description} has not ended within {seconds:g} s; it continues")
         if self._recorder is not None:
             self._recorder.waited(self._number)
+        record, self.record = self.record, None
+        end_record(record)
         self._outcome()
         return True
 

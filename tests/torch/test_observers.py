@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function
 
 from tests.torch.torch_harness import Ranks
 
@@ -71,24 +71,33 @@ def test_the_profiler_and_its_execution_trace_show_collectives(ranks: Ranks, tmp
     ranks.run(SIZE, profiled, tmp_path)
 
 
-def awaited_by_the_other(rank: int) -> None:
-    """Test that the record of a call lasts until its end, which is in another thread."""
+def awaited_by_the_other(rank: int, directory: Path) -> None:
+    """Test that the record of a call lasts until its end, which is in another thread, and no longer than its wait."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         store.wait(["rank 0 has computed"])
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         work = dist.all_reduce(torch.ones(10), async_op=True)
         if rank == 0:
             torch.ones(300, 300) @ torch.ones(300, 300)
             store.set("rank 0 has computed", "")
         work.wait()
-    times = {event.name: event.time_range for event in profiler.events()}
+        with record_function("the step goes on"):
+            torch.ones(7)
+    trace = directory / f"profile-{rank}.json"
+    profiler.export_chrome_trace(str(trace))
+    found = {event["name"]: event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
+    call, wait = found["switchml:all_reduce"], found["switchml:wait for all_reduce (sum) of 10 float32"]
+    assert call["args"]["Input Dims"] == [[10]]
+    assert call["args"]["Input type"] == ["float"]
+    assert call["ts"] <= wait["ts"]
+    assert wait["ts"] + wait["dur"] <= call["ts"] + call["dur"] <= found["the step goes on"]["ts"]
     if rank == 0:
-        assert times["switchml:all_reduce"].end > times["aten::mm"].end
+        assert wait["ts"] > found["aten::mm"]["ts"]
 
 
-def test_a_record_ends_with_its_collective(ranks: Ranks) -> None:
-    ranks.run(SIZE, awaited_by_the_other)
+def test_a_record_ends_with_its_collective_in_the_exported_trace(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run(SIZE, awaited_by_the_other, tmp_path)
 
 
 def recorded(rank: int) -> list[str]:
