@@ -119,4 +119,6 @@ def test_ray_trains_by_the_lines_of_the_documentation(fabric: Ctl, tmp_path: Pat
         ended = subprocess.run(
             [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
         )
+    if "The current node timed out during startup" in ended.stderr:
+        pytest.skip("skipped: Ray did not start within its own 30 s, which cannot be changed; the machine is busy")
     assert ended.returncode == 0, ended.stderr[-4000:]
