@@ -93,7 +93,8 @@ def make_backend(backend_options: Any, options: Options | None, backends: Mappin
         backends: the name of the back end of each device.
 
     Raises:
-        SwitchMLBackendError: devices have different back ends, and this version of PyTorch has no such part.
+        SwitchMLBackendError: devices have different back ends, and this version of PyTorch has no such part, or would
+            wrap it to debug it.
 
     """
     if set(backends.values()) <= {_NAME}:
@@ -105,6 +106,13 @@ def make_backend(backend_options: Any, options: Options | None, backends: Mappin
             f'PyTorch {torch.__version__} makes no group with the back ends "{text}": it would have that of {ours} for '
             'all devices. Make two groups, such as init_process_group("gloo") and new_group(backend="switchml"), or '
             "install PyTorch 2.14 or later"
+        )
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        # torch's wrapper keeps only C++'s part of a back end alive, and asks it for sequence numbers, which none has.
+        raise SwitchMLBackendError(
+            f"TORCH_DISTRIBUTED_DEBUG=DETAIL makes PyTorch {torch.__version__} wrap the back ends of a group that has "
+            "several, and its wrapper fails with switchml, which is in Python; use TORCH_DISTRIBUTED_DEBUG=INFO, or "
+            'init_process_group("switchml")'
         )
     # NCCL and others have separate options.
     return DeviceBackend(SwitchMLProcessGroup(backend_options, options if isinstance(options, Options) else None))

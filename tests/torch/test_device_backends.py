@@ -91,6 +91,22 @@ def test_training_in_a_group_with_two_back_ends(ranks: Ranks) -> None:
     assert mixed == ranks.run(SIZE, trains)
 
 
+def wrapped(rank: int) -> None:
+    """Make a group with the level that TORCH_DISTRIBUTED_DEBUG=DETAIL sets when torch is imported."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match="TORCH_DISTRIBUTED_DEBUG=DETAIL makes PyTorch"):
+        dist.new_group(backend=MIXED)
+    x = torch.ones(3)
+    dist.all_reduce(x, group=dist.new_group(backend="switchml"))
+    assert x[0] == SIZE
+
+
+@needs_parts
+def test_a_part_that_torch_would_wrap_is_refused(ranks: Ranks) -> None:
+    """Otherwise torch fails with an internal error in the first collective, or before."""
+    ranks.run(SIZE, wrapped)
+
+
 def is_one_group(rank: int) -> None:
     assert isinstance(dist.group.WORLD, switchml.torch.SwitchMLProcessGroup)
     assert switchml.torch.switchml_group(dist.group.WORLD) is dist.group.WORLD
