@@ -60,5 +60,6 @@ BOUNDS: Final = Bounds(
         "RankProfile.round_trips_by_duration": rows(MOST_BUCKETS),
         "RankProfile.latest": rows(MOST_CALLS),
         "CallProfile.operation": text(WORD_LENGTH),
+        "CallProfile.dtype": text(WORD_LENGTH),
     }
 )

@@ -81,7 +81,7 @@ def test_a_line_that_cannot_be_is_refused(line: str, words: str, tmp_path: Path)
         (
             pb.CallProfile.DESCRIPTOR,
             THREAD,
-            {"sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns"},
+            {"sequence", "operation", "dtype", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns"},
         ),
     ],
     ids=["RankCounters", "RankProfile", "CallProfile"],

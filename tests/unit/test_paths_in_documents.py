@@ -32,7 +32,9 @@ def missing(document: PurePosixPath) -> Iterator[str]:
         places = {path.with_suffix(".py"), path / "__main__.py", PurePosixPath("switchml", path).with_suffix(".py")}
         if name not in FOREIGN and not places & FILES:
             yield f"python -m {name}"
-        if path.parts[0] in TOP - {"ptf_tests", "tests", "tools", "model", "studies"} and not name.startswith("switchml."):
+        if path.parts[0] in TOP - {"ptf_tests", "tests", "tools", "model", "studies"} and not name.startswith(
+            "switchml."
+        ):
             yield f"python -m {name}, which is switchml.{name}"
 
 
