@@ -117,7 +117,7 @@ def test_ray_trains_by_the_lines_of_the_documentation(fabric: Ctl, tmp_path: Pat
         script.write_text(RAY.replace("{directory!r}", repr(directory)) + lines_of("ray") + "trainer.fit()\n")
         environment = {**os.environ, "SWITCHML_RUN_DIR": str(fabric.run_dir), "RAY_USAGE_STATS_ENABLED": "0"}
         ended = subprocess.run(
-            [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+            [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
         )
     if "The current node timed out during startup" in ended.stderr:
         pytest.skip("skipped: Ray did not start within its own 30 s, which cannot be changed; the machine is busy")
