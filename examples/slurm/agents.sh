@@ -8,7 +8,7 @@
 : "${SWITCHML_SWITCH_ADDRESS:?IPv4 address of the data plane of the switch}"
 export SWITCHML_CONTROLLER SWITCHML_SWITCH_ADDRESS
 if ((${SLURM_HET_SIZE:-1} > 1)); then
-  echo "this is a heterogeneous job, but these scripts start agents in its first component only; use examples/slurm/site" >&2
+  echo "this is a heterogeneous job, but these scripts serve only its first component; use slurm/site" >&2
   exit 1
 fi
 export SWITCHML_RUN_DIR=/tmp/switchml-$SLURM_JOB_ID

@@ -1,8 +1,8 @@
 """A Slurm of two hosts on this machine, with the switch and the controller of SwitchML.
 
-Everything runs in namespaces of its own: the site has its own network, in which there is only loopback, its own processes
-and its own users; each of the nodes n1 and n2 besides has its own host name, /tmp and /run. The namespaces end when this
-process closes a pipe, or ends itself, and with them all processes and files.
+Everything runs in separate namespaces. The site has a network with only a loopback device, a process tree and a list of
+users; each of the nodes n1 and n2 has a separate host name, /tmp and /run. All end with this process, or when it closes
+a pipe, and with them all processes and files.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.support.fabric_harness import SCRIPTS, WORKERS, wait_until
 
@@ -27,7 +25,7 @@ SLURM = ROOT / "examples" / "slurm"
 MEETS = (sys.executable, str(WORKERS / "meets.py"))
 NODES = ("n1", "n2")
 USERS = {"ada.l": 4001, "bob": 4002}
-SECONDS = 120  # for anything here: only what hangs takes as long
+SECONDS = 60  # for anything here: only what hangs takes as long
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "nsenter", "unshare", "setpriv", "ip")
 SETTINGS = {"SWITCHML_CONTROLLER": "127.0.0.1:7600", "SWITCHML_SWITCH_ADDRESS": "127.0.0.1"}
@@ -207,6 +205,12 @@ class Cluster:
             self._daemon(f"node-{node}", ["unshare", "--mount", "--uts", "bash", "-c", _COVER + _NODE, "node", node])
         self.wait_idle()
 
+    def cancel_all(self) -> None:
+        """Cancel all jobs, and wait until they have left the nodes."""
+        for user in USERS:
+            self.run(["scancel", "--quiet", f"--user={user}"])
+        self.wait_idle()
+
     def wait_idle(self) -> None:
         """Wait until no job is on any node."""
         idle = ["sinfo", "--noheader", "--format=%T %D"]
@@ -297,7 +301,9 @@ class Cluster:
             timeout=SECONDS,
             check=False,
         )
-        assert not check or done.returncode == 0, f"{shlex.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert not check or done.returncode == 0, (
+            f"{shlex.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         return done
 
     def install_site_scripts(self, path: str = f"{SCRIPTS}:{_PATH}") -> None:
@@ -342,8 +348,7 @@ class Cluster:
 
     def left(self) -> dict[str, list[str]]:
         """Return what is on each node that a job has left there: files, mounts and agents."""
-        look = (
-            "find /tmp /run -mindepth 1 -not -path '/run/m*' -not -path '/tmp/torchelastic*'; grep switchml /proc/mounts; pgrep -af '[s]witchml-agent'"
-        )
+        files = "find /tmp /run -mindepth 1 -not -path '/run/m*' -not -path '/tmp/torchelastic*'"
+        look = f"{files}; grep switchml /proc/mounts; pgrep -af '[s]witchml-agent'"
         found = {node: self.run(["sh", "-c", look], node=node, check=False).stdout.splitlines() for node in NODES}
         return {node: [line for line in lines if line not in _STAYS] for node, lines in found.items()}

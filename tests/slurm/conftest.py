@@ -25,8 +25,7 @@ def running() -> Iterator[Cluster]:
 def cluster(running: Cluster) -> Iterator[Cluster]:
     """Provide the cluster, and check at the end that every job has left the nodes as they were."""
     yield running
-    running.run(["scancel", "--quiet", "--user=ada.l,bob"], check=False)
-    running.wait_idle()
+    running.cancel_all()
     assert running.left() == {"n1": [], "n2": []}
 
 
@@ -35,6 +34,5 @@ def site(cluster: Cluster) -> Iterator[Cluster]:
     """Provide the cluster with the scripts of examples/slurm/site."""
     cluster.install_site_scripts()
     yield cluster
-    cluster.run(["scancel", "--quiet", "--user=ada.l,bob"], check=False)
-    cluster.wait_idle()
+    cluster.cancel_all()
     cluster.remove_site_scripts()

@@ -14,7 +14,12 @@ from tests.support.fabric_harness import SCRIPTS, WORKERS, wait_until
 
 ALARMING = re.compile("error|cancelled|killed|terminat", re.IGNORECASE)
 TORCH_PROGRAMS = next(
-    (path for path in (SCRIPTS, ROOT / ".venv-torch" / "bin") if shutil.which("torchrun", path=path)), None
+    (
+        path
+        for path in (SCRIPTS, ROOT / ".venv-torch" / "bin")
+        if shutil.which("torchrun", path=path) and shutil.which("switchml-agent", path=path)
+    ),
+    None,
 )
 ONE_NODE = ("--nodes=1", "--ntasks-per-node=2", "--nodelist=n1")
 
@@ -43,7 +48,9 @@ def test_a_good_job_prints_only_what_its_ranks_print(cluster: Cluster) -> None:
     assert all(f"registered as {node}-{job} " in agents for node in NODES)
 
 
-@pytest.mark.skipif(TORCH_PROGRAMS is None, reason="skipped: torchrun not found; make venv-torch installs it")
+@pytest.mark.skipif(
+    TORCH_PROGRAMS is None, reason="skipped: torchrun and switchml-agent of one environment not found; make venv-torch"
+)
 def test_torchrun_on_each_node(cluster: Cluster) -> None:
     assert TORCH_PROGRAMS is not None
     (cluster.shared / "stop").touch()
@@ -107,7 +114,9 @@ def test_two_jobs_on_one_node(cluster: Cluster) -> None:
 
 
 def test_a_job_waits_until_the_licences_that_it_asks_for_are_free(cluster: Cluster) -> None:
-    holds = cluster.submit("--licenses=switchml_slots:1024", *ONE_NODE, "ranks.sbatch", "sh", "-c", "echo here; sleep infinity")
+    holds = cluster.submit(
+        "--licenses=switchml_slots:1024", *ONE_NODE, "ranks.sbatch", "sh", "-c", "echo here; sleep infinity"
+    )
     waits_for_ranks(cluster, holds, ranks=2)
     job = cluster.submit("--licenses=switchml_slots:128", *ONE_NODE, "ranks.sbatch", "sh", "-c", "echo $SWITCHML_SLOTS")
     wait_until(lambda: cluster.job(job).reason == "Licenses", "the reason", SECONDS)

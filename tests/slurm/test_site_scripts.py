@@ -1,4 +1,4 @@
-"""examples/slurm/site: a site's Prolog, Epilog and TaskProlog, so that `srun python train.py` finds its agent and ranks."""
+"""examples/slurm/site: Prolog, Epilog and TaskProlog, with which `srun python train.py` needs nothing else."""
 
 from __future__ import annotations
 

