@@ -287,10 +287,10 @@ class Cluster:
         user: str = "root",
         node: str | None = None,
         check: bool = True,
-        **variables: str,
+        variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as a user on a node, or where users log in, in the user's home directory."""
-        environment = {"PATH": f"{SCRIPTS}:{_PATH}", "LANG": "C.UTF-8", "USER": user, **variables}
+        environment = {"PATH": f"{SCRIPTS}:{_PATH}", "LANG": "C.UTF-8", "USER": user, **(variables or {})}
         home = "/" if user == "root" else f"/mnt/home/{user}"
         done = subprocess.run(
             [*self._enter(user, node), "env", f"--chdir={home}", *command],
@@ -328,7 +328,7 @@ class Cluster:
             shutil.copytree(SLURM, directory)
             self.run(["chown", "--recursive", user, f"/mnt/home/{user}/slurm"])
         command = ["env", "--chdir=slurm", "sbatch", "--parsable", *arguments]
-        return int(self.run(command, user, **{**SETTINGS, **variables}).stdout.split(";")[0])
+        return int(self.run(command, user, variables={**SETTINGS, **variables}).stdout.split(";")[0])
 
     def directory(self, user: str = "ada.l") -> Path:
         return self.shared / "home" / user / "slurm"

@@ -48,9 +48,7 @@ def test_a_good_job_prints_only_what_its_ranks_print(cluster: Cluster) -> None:
     assert all(f"registered as {node}-{job} " in agents for node in NODES)
 
 
-@pytest.mark.skipif(
-    TORCH_PROGRAMS is None, reason="skipped: torchrun and switchml-agent of one environment not found; make venv-torch"
-)
+@pytest.mark.skipif(TORCH_PROGRAMS is None, reason="skipped: no torchrun with SwitchML; make venv-torch")
 def test_torchrun_on_each_node(cluster: Cluster) -> None:
     assert TORCH_PROGRAMS is not None
     (cluster.shared / "stop").touch()

@@ -12,12 +12,12 @@ import pytest
 from tests.slurm.cluster import MEETS, SECONDS, USERS, Cluster
 from tests.support.fabric_harness import wait_until
 
-NOTHING = {"n1": [], "n2": []}
+NOTHING: dict[str, list[str]] = {"n1": [], "n2": []}
 OPTIONS = "--output=switchml-%j.log"
 
 
-def srun(cluster: Cluster, *arguments: str, user: str = "ada.l", **variables: str) -> subprocess.CompletedProcess[str]:
-    return cluster.run(["srun", *arguments], user, check=False, **variables)
+def srun(cluster: Cluster, *arguments: str, user: str = "ada.l") -> subprocess.CompletedProcess[str]:
+    return cluster.run(["srun", *arguments], user, check=False)
 
 
 def said(text: str) -> list[dict[str, object]]:
@@ -162,7 +162,7 @@ def test_root_runs_nothing_that_the_user_chooses(site: Cluster) -> None:
     path = f"/mnt/home/ada.l/evil:{Path(MEETS[0]).parent}:/usr/bin:/bin"
     comment = "--comment=$(/mnt/home/ada.l/evil/id)"
     command = f"PATH={path} exec srun --export=ALL --job-name='`/mnt/home/ada.l/evil/id`' -n1 '{comment}' /bin/true"
-    done = site.run(["sh", "-c", command], "ada.l", **variables)
+    done = site.run(["sh", "-c", command], "ada.l", variables=variables)
     assert done.returncode == 0
     site.wait_idle()
     assert "0" not in (site.shared / "ran").read_text().split()
