@@ -25,7 +25,7 @@ SLURM = ROOT / "examples" / "slurm"
 MEETS = (sys.executable, str(WORKERS / "meets.py"))
 NODES = ("n1", "n2")
 USERS = {"ada.l": 4001, "bob": 4002}
-SECONDS = 60  # for anything here: only what hangs takes as long
+SECONDS = 300  # for anything here: only what hangs takes as long
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "nsenter", "unshare", "setpriv", "ip")
 SETTINGS = {"SWITCHML_CONTROLLER": "127.0.0.1:7600", "SWITCHML_SWITCH_ADDRESS": "127.0.0.1"}
@@ -61,7 +61,8 @@ for user; do
   mkdir -p -m 0755 "/mnt/home/$name"
   chown "$number:$number" "/mnt/home/$name"
 done
-for file in passwd group hosts; do mount --bind "/mnt/etc/$file" "/etc/$file"; done
+printf '%s: files\n' passwd group hosts >/mnt/etc/nsswitch.conf  # there is no name server to wait for
+for file in passwd group hosts nsswitch.conf; do mount --bind "/mnt/etc/$file" "/etc/$file"; done
 cover /run 0755
 mkdir /run/munge
 mount --bind /mnt/munge /run/munge
@@ -356,7 +357,8 @@ class Cluster:
 
     def left(self) -> dict[str, list[str]]:
         """Return what is on each node that a job has left there: files, mounts and agents."""
-        files = "find /tmp /run -mindepth 1 -not -path '/run/m*' -not -path '/tmp/torchelastic*'"
+        # Programs leave files of other names in /tmp, as PyTorch does.
+        files = "find /tmp /run -path '/tmp/switchml*' -o -path '/run/switchml*'"
         look = f"{files}; grep switchml /proc/mounts; pgrep -af '[s]witchml-agent'"
         found = {node: self.run(["sh", "-c", look], node=node, check=False).stdout.splitlines() for node in NODES}
         return {node: [line for line in lines if line not in _STAYS] for node, lines in found.items()}

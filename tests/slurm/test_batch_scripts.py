@@ -48,6 +48,7 @@ def test_a_good_job_prints_only_what_its_ranks_print(cluster: Cluster) -> None:
     assert all(f"registered as {node}-{job} " in agents for node in NODES)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(TORCH_PROGRAMS is None, reason="skipped: no torchrun with SwitchML; make venv-torch")
 def test_torchrun_on_each_node(cluster: Cluster) -> None:
     assert TORCH_PROGRAMS is not None
@@ -59,7 +60,8 @@ def test_torchrun_on_each_node(cluster: Cluster) -> None:
     assert (ended.state, ended.exit_status) == ("COMPLETED", 0), cluster.output(job)
     last = [line for line in lines(cluster, job) if "world_size" in line]
     assert sorted(int(str(line["rank"])) for line in last) == list(range(8))
-    assert not ALARMING.search(cluster.output(job))
+    # At the end torchrun itself may warn that the other node's has left before it.
+    assert not re.search("srun: |slurmstepd|Killed", cluster.output(job))
 
 
 def test_the_exit_status_is_that_of_the_rank_that_was_killed(cluster: Cluster) -> None:
