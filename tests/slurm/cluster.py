@@ -357,8 +357,8 @@ class Cluster:
 
     def left(self) -> dict[str, list[str]]:
         """Return what is on each node that a job has left there: files, mounts and agents."""
-        # Programs leave files of other names in /tmp, as PyTorch does.
+        # Programs leave files of other names in /tmp, as PyTorch does, and other tests have network namespaces.
         files = "find /tmp /run -path '/tmp/switchml*' -o -path '/run/switchml*'"
-        look = f"{files}; grep switchml /proc/mounts; pgrep -af '[s]witchml-agent'"
+        look = f"{files}; grep switchml /proc/mounts | grep -v ' /run/netns/'; pgrep -af '[s]witchml-agent'"
         found = {node: self.run(["sh", "-c", look], node=node, check=False).stdout.splitlines() for node in NODES}
         return {node: [line for line in lines if line not in _STAYS] for node, lines in found.items()}
