@@ -128,8 +128,9 @@ def test_a_switch_on_each_host_sends_once_for_all_its_ranks(ctl: Ctl) -> None:
 
 @needs_namespaces
 def test_an_urgent_call_does_not_wait_for_a_large_one(ctl: Ctl, limit: Callable[[float], float]) -> None:
-    size, rate = 16 << 20, 100_000_000
-    one_turn = ("--link", "100mbit", "--workers", "2", "--repetitions", "1", "--size", "16MiB")
+    # So large that it is in flight for longer than a busy machine stops a rank, over shared memory as well.
+    size, rate = 128 << 20, 400_000_000
+    one_turn = ("--link", "400mbit", "--workers", "2", "--repetitions", "1", "--size", "128MiB")
     links, memory = Studies(ctl.run_dir).json("urgent", *one_turn, "--urgent", "256KiB")["rows"]
     assert (links["system"], links["rate"], links["workers"], links["calls"]) == ("udp", rate, 2, 1)
     assert (memory["system"], memory["rate"]) == ("shm", 0)
