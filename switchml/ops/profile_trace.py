@@ -141,9 +141,8 @@ class _Writer:
     def __init__(self, began: float, last_ranks: Mapping[int, _Wait]) -> None:
         self._began = began
         self._last_ranks = last_ranks
-        self._threads = itertools.count(
-            PROTOCOL_MAX_WORLD + 1
-        )  # numbers of no process, each once in the trace: so Perfetto wants it
+        # Perfetto wants numbers that no process has, each once in the trace.
+        self._threads = itertools.count(PROTOCOL_MAX_WORLD + 1)
 
     def rank(self, rank: RankTimes) -> Iterator[Event]:
         process = rank.rank + 1  # Perfetto takes number 0 for the idle process
@@ -163,7 +162,8 @@ class _Writer:
 
     def _call(self, call: CallTimes, rank: int, track: Event) -> Iterator[Event]:
         last = self._last_ranks.get(call.sequence)
-        phases = list(_phases(call, None if last is None or last.rank == rank else last))
+        waits = last is not None and last.rank != rank
+        phases = list(_phases(call, last if waits else None))
         arguments = {
             "sequence": call.sequence,
             "bytes": call.bytes,
@@ -186,17 +186,12 @@ class _Writer:
 
 
 def _phases(call: CallTimes, last: _Wait | None) -> Iterator[_Phase]:
-    all_here = call.begun
+    ends = [("queued", call.begun), ("exchange", call.answered), ("finish", call.ended)]
     if last is not None:
         all_here = min(max(call.answered - last.seconds, call.begun), call.answered)
-    ends = {
-        "queued": call.begun,
-        f"waits for rank {last.rank}" if last is not None else "": all_here,
-        "exchange": call.answered,
-        "finish": call.ended,
-    }
+        ends.insert(1, (f"waits for rank {last.rank}", all_here))
     begin = call.submitted
-    for name, end in ends.items():
+    for name, end in ends:
         if end - begin >= _SHORTEST:
             yield _Phase(name, begin, end)
             begin = end
