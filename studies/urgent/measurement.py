@@ -47,7 +47,10 @@ class UrgentOptions:
 
 @dataclasses.dataclass(frozen=True)
 class UrgentTurn:
-    """The seconds of urgent calls of rank 0: `alone`, or behind the other job's call. `rate` 0: without links."""
+    """The seconds of urgent calls of rank 0: `alone`, or behind the other job's call. `rate` 0: without links.
+
+    `ended_first` of the other job's calls ended before the urgent one did, those of the warm-up counted.
+    """
 
     system: str
     rate: int
@@ -55,6 +58,7 @@ class UrgentTurn:
     workers: int
     alone: bool
     seconds: tuple[float, ...]
+    ended_first: int
     packets: int
     drops: int
 
@@ -68,6 +72,7 @@ class UrgentRow:
     queue: float
     workers: int
     calls: int
+    ended_first: int
     alone: float
     behind: float
     ratio: float
@@ -131,9 +136,9 @@ class _Measurement:
             for alone in (True, False):
                 command = self._command(alone)
                 answers, use = watch(lambda command=command: group.command(command))  # type: ignore[misc]
-                seconds = tuple(answers[0]["seconds"])
+                seconds, ended_first = tuple(answers[0]["seconds"]), answers[0]["ended_first"]
                 self._record.samples.append(
-                    UrgentTurn(system, rate, queue, workers, alone, seconds, use.packets, use.drops)
+                    UrgentTurn(system, rate, queue, workers, alone, seconds, ended_first, use.packets, use.drops)
                 )
                 said.append(f"{'alone' if alone else 'behind'} {1e3 * statistics.median(seconds):.1f} ms")
             where = f"{rate_text(rate)}, queue {queue_text(queue)}" if rate else "shared memory"
@@ -169,10 +174,11 @@ def _row(place: tuple[str, int, float, int], turns: list[UrgentTurn], urgent: in
     alone, behind = (
         [second for turn in turns if turn.alone is which for second in turn.seconds] for which in (True, False)
     )
+    ended_first = sum(turn.ended_first for turn in turns)
     packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
     first, second = statistics.median(alone), statistics.median(behind)
     bound = in_network_bound(urgent, rate / 8) if rate else 0.0
     return UrgentRow(
-        *(system, rate, queue, workers, len(behind), first, second, second / first, bound),
+        *(system, rate, queue, workers, len(behind), ended_first, first, second, second / first, bound),
         dropped=drops / max(1, packets + drops),
     )

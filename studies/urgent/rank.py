@@ -46,9 +46,11 @@ class Urgent(Series):
         self._urgent, self._other = backend.urgent, backend.communicator
         self.behind = aligned_vector(behind, "float32")
         self._pattern_behind = Pattern(backend.rank, backend.world_size, behind) if behind else None
+        self._ended_first = 0
+        self.remarks = lambda: {"ended_first": self._ended_first}
 
     def call(self) -> float:
-        """Return the seconds of the urgent call. Raises ValueError if the other one has ended before."""
+        """Return the seconds of the urgent call. Raises ValueError if the other job does not progress."""
         if self._pattern_behind is None:
             self._urgent.barrier()
             return self._seconds()
@@ -62,8 +64,7 @@ class Urgent(Series):
             work.ends_within(_STEP_SECONDS)
         self._urgent.barrier()
         seconds = self._seconds()
-        if work.is_completed():
-            raise ValueError("the call behind the urgent one ended first; use a larger --size")
+        self._ended_first += work.is_completed()
         work.wait()
         return seconds
 

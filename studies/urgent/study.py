@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 
 def _tables(result: BenchmarkResult) -> list[ReportTable]:
-    columns = ["link", "queue", "workers", "alone ms", "behind ms", "behind / alone", "bound ms", "dropped"]
+    places, times = ["link", "queue", "workers"], ["alone ms", "behind ms", "behind / alone", "bound ms"]
     rows = [
         [
             rate_text(row["rate"]) if row["rate"] else "shared memory",
@@ -35,13 +35,14 @@ def _tables(result: BenchmarkResult) -> list[ReportTable]:
             f"{row['ratio']:.2f}",
             f"{1e3 * row['bound']:.1f}" if row["rate"] else "",
             f"{row['dropped']:.2%}",
+            str(row["ended_first"]),
         ]
         for row in result.rows
     ]
     sizes = (
         f"{size_text(result.options['urgent'])}, alone and behind {size_text(result.options['bytes'])} of priority 0"
     )
-    return [ReportTable(f"Urgent all-reduce of {sizes}: medians", columns, rows)]
+    return [ReportTable(f"Urgent all-reduce of {sizes}: medians", [*places, *times, "dropped", "ended first"], rows)]
 
 
 def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:

@@ -11,13 +11,16 @@ MIB = 1 << 20
 RATE = 8 * MIB  # a MiB takes a second
 
 
-def urgent_turn(alone: bool, *seconds: float, rate: int = RATE, drops: int = 0) -> measurement.UrgentTurn:
-    return measurement.UrgentTurn("udp" if rate else "shm", rate, 0.4, 4, alone, seconds, packets=99, drops=drops)
+def urgent_turn(
+    alone: bool, *seconds: float, rate: int = RATE, ended_first: int = 0, drops: int = 0
+) -> measurement.UrgentTurn:
+    system = "udp" if rate else "shm"
+    return measurement.UrgentTurn(system, rate, 0.4, 4, alone, seconds, ended_first, packets=99, drops=drops)
 
 
 def test_an_urgent_call_is_compared_with_itself_alone() -> None:
     turns = [urgent_turn(True, 1.0, 1.2), urgent_turn(False, 2.0, 1.4, drops=1), urgent_turn(True, 1.1)]
-    turns += [urgent_turn(True, 0.1, rate=0), urgent_turn(False, 0.2, rate=0)]
+    turns += [urgent_turn(True, 0.1, rate=0), urgent_turn(False, 0.2, rate=0, ended_first=1)]
     links_row, memory_row = measurement.summarize(turns, MIB)
     assert (links_row.alone, links_row.calls) == (1.1, 2)
     assert links_row.behind == pytest.approx(1.7)
@@ -26,6 +29,7 @@ def test_an_urgent_call_is_compared_with_itself_alone() -> None:
     assert links_row.dropped == pytest.approx(1 / (3 * 99 + 1))
     assert (memory_row.system, memory_row.bound) == ("shm", 0.0)
     assert memory_row.ratio == pytest.approx(2.0)
+    assert (links_row.ended_first, memory_row.ended_first) == (0, 1)
     chosen = measurement.UrgentOptions([RATE], [0.4], [4], 64 * MIB, MIB, 2, 2)
     result = BenchmarkResult.of("urgent", chosen, [links_row, memory_row])
     [table] = report.TABLES["urgent"](result)
