@@ -6,7 +6,7 @@ Such a group is c10d's own, and asks its back ends for collectives. Since PyTorc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -50,8 +50,13 @@ class DeviceBackend(Backend):  # type: ignore[misc]
 
     Attributes:
         group: what makes the collectives.
+        supports_splitting: True; C++ asks for this and for the others below. Without them its answer asks for itself.
 
     """
+
+    supports_splitting = True
+    supports_coalescing = supports_reconfigure = supports_shrinking = supports_window = False
+    supports_time_estimate = _supports_time_estimate = False
 
     def __init__(self, group: SwitchMLProcessGroup) -> None:
         super().__init__(group.rank(), group.size())
@@ -63,6 +68,34 @@ class DeviceBackend(Backend):  # type: ignore[misc]
     def getBackendName(self) -> str:  # noqa: N802 - the name by which C++ finds it
         """Return "switchml"."""
         return self.group.getBackendName()
+
+    @property
+    def options(self) -> Backend.Options:
+        """What a part that `split` makes starts with, and `torch.distributed` may change before."""
+        return Backend.Options(_NAME, self.group.timeout)
+
+    def split(self, _store: Any, ranks: Sequence[int], opts: Backend.Options) -> DeviceBackend:
+        """Make the back end of a group of some ranks of this one.
+
+        Its rendezvous is in the store of this group, under the name of the new one.
+
+        Raises:
+            SwitchMLBackendError: this rank is not one of them. C++ cannot be told so; it would end the process.
+
+        """
+        group = self.group.split_group(ranks, opts._timeout, group_name=opts.group_name)
+        if group is None:
+            raise SwitchMLBackendError(
+                f"split_group leaves out rank {self.group.rank()}, which PyTorch {torch.__version__} cannot do where "
+                "switchml is one of several back ends; use new_group"
+            )
+        return DeviceBackend(group)
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Do nothing: the default group has joined the network already, and others join with their first collective."""
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Do nothing: ranks that are not in a part of this group have no part in making it."""
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks have called this; rank 0 raises an error that names those that have not."""

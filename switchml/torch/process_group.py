@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions
+from torch._C._distributed_c10d import AllgatherOptions, _DistributedBackendOptions
 
 from switchml.client.calls import SkipZeros
 from switchml.client.errors import UnsupportedTensor
@@ -190,6 +190,42 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the default timeout of collectives from now on; joining the network keeps the first one."""
         self._gloo.options._timeout = timeout
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Options | None = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Sequence[torch.device] | None = None,
+    ) -> SwitchMLProcessGroup | None:
+        """Make a group of some ranks of this one, for `torch.distributed.split_group`.
+
+        Args:
+            ranks: those of this group, by their rank in the new one.
+            timeout: the default timeout of collectives; None for this group's.
+            opts: the new group's options; None for this group's.
+            group_name: torch's name for the new group, which no other one has.
+            group_desc: a description, which is set on the group.
+            device_types: devices whose part of this group is wanted; this group is the same for all of them.
+
+        Returns:
+            The new group, or None if this rank is not in it.
+
+        """
+        if self.rank() not in ranks:
+            return None
+        wanted = _DistributedBackendOptions()
+        wanted.store = dist.PrefixStore(f"split/{group_name}/", self._store)
+        wanted.group_rank, wanted.group_size = list(ranks).index(self.rank()), len(ranks)
+        wanted.global_ranks_in_group = [self._group.global_ranks[rank] for rank in ranks]
+        wanted.group_id = group_name or ""
+        wanted.timeout = timeout or self.timeout
+        group = SwitchMLProcessGroup(wanted, opts or self._options)
+        group._set_group_name(wanted.group_id)
+        group._set_group_desc(group_desc or "")
+        return group
 
     def shutdown(self) -> None:
         """Leave the job; collectives in flight fail. No effect in a forked child."""
