@@ -71,7 +71,7 @@ class DeviceBackend(Backend):  # type: ignore[misc]
 
     @property
     def options(self) -> Backend.Options:
-        """What a part that `split` makes starts with, and `torch.distributed` may change before."""
+        """The options that C++ copies for a part, and gives to `split`."""
         return Backend.Options(_NAME, self.group.timeout)
 
     def split(self, _store: Any, ranks: Sequence[int], opts: Backend.Options) -> DeviceBackend:

@@ -198,7 +198,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Options | None = None,
         group_name: str | None = None,
         group_desc: str | None = None,
-        device_types: Sequence[torch.device] | None = None,
+        device_types: Sequence[torch.device] | None = None,  # noqa: ARG002 - c10d's
     ) -> SwitchMLProcessGroup | None:
         """Make a group of some ranks of this one, for `torch.distributed.split_group`.
 
