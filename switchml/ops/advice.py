@@ -73,7 +73,8 @@ class Advice:
         bytes: their values.
         largest: the bytes of the largest one.
         choices: ways to run the program: over Gloo, through a switch, and then with each option that pays and those
-            before it, of which fewer bits take the place of more.
+            before it, of which fewer bits take the place of more. If one of them needs a change of the program, fewer
+            bits without such a change come last.
 
     """
 
@@ -96,7 +97,7 @@ class Advice:
     @property
     def left(self) -> float:
         """The same share of the predicted step with all options that pay."""
-        return max(0.0, 1 - self.computing / self.choices[-1].seconds)
+        return max(0.0, 1 - self.computing / min(choice.seconds for choice in self.choices))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
@@ -137,6 +138,10 @@ class _Option:
             depth=max(self.depth, before.depth),
             cross=self.cross or before.cross,
         )
+
+    def unchanged(self) -> _Option:
+        """Return this option under the name by which the program is not changed."""
+        return dataclasses.replace(self, name=f"{self.name}, and no change of the program")
 
     def choice(self, seconds: float, over_gloo: float) -> Choice:
         """Return the choice of this option, with which a step takes so long."""
@@ -214,17 +219,19 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
     speed = rate / 8
     collectives = [list(step.values()) for step in traced.collectives]
     over_gloo = _median(traced, gloo_way(), speed)
-    chosen = _base(command, traced.ranks)
-    seconds = _median(traced, chosen.way, speed)
-    choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring"), chosen.choice(seconds, over_gloo)]
-    for option in _options(traced.ranks):
-        if not _is_possible(option, [one for step in collectives for one in step]):
-            continue
-        both = option.after(chosen)
-        with_it = _median(traced, both.way, speed)
-        if seconds / with_it >= _WORTH:
-            chosen, seconds = both, with_it
-            choices.append(chosen.choice(seconds, over_gloo))
+    possible = [
+        option
+        for option in _options(traced.ranks)
+        if _is_possible(option, [one for step in collectives for one in step])
+    ]
+    base = _base(command, traced.ranks)
+    chosen = [base, *_paying(traced, speed, base, possible)]
+    if any(option.needs_code for option in chosen):
+        unchanged = next(option for option in reversed(chosen) if not option.needs_code)
+        fewer_bits = [option.unchanged() for option in possible if option.bits < base.bits]
+        chosen += _paying(traced, speed, unchanged, fewer_bits)
+    choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring")]
+    choices += [option.choice(_median(traced, option.way, speed), over_gloo) for option in chosen]
     sizes = [one.bytes for step in collectives for one in step]
     return Advice(
         workers=traced.ranks,
@@ -238,6 +245,16 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
         largest=max(sizes, default=0),
         choices=tuple(choices),
     )
+
+
+def _paying(traced: Recording, speed: float, before: _Option, options: Sequence[_Option]) -> list[_Option]:
+    """Return the options that make a step faster, each with those before it."""
+    found = [before]
+    for option in options:
+        both = option.after(found[-1])
+        if _median(traced, found[-1].way, speed) / _median(traced, both.way, speed) >= _WORTH:
+            found.append(both)
+    return found[1:]
 
 
 def _is_possible(option: _Option, collectives: Sequence[StepCollective]) -> bool:

@@ -159,17 +159,21 @@ def test_options_that_pay_are_named(tmp_path: Path) -> None:
         "switchml",
         "overlap of FSDP's collectives",
         "16 bits for a value",
+        "16 bits for a value, and no change of the program",
+        "8 bits for a value, and no change of the program",
     ]
     gains = [choice.gain for choice in given.choices]
-    assert gains == sorted(gains)
+    assert gains[:4] == sorted(gains[:4])
+    assert gains[1] < gains[4] < gains[5] < gains[3]
     assert given.computing == pytest.approx(4.0, rel=1e-2)
     assert (given.calls, given.bytes, given.largest) == (6, 6000, 1000)
-    _, plain, _, halves = given.choices
+    _, plain, _, halves, unchanged, _ = given.choices
     assert plain.accuracy.startswith("float32 sums to 2^-28 of the largest magnitude")
     assert halves.accuracy.startswith("gradients rounded to 8191 levels")
     assert (halves.needs_code, halves.variables) == (True, {"SWITCHML_TORCH_WIRE": "blocks:bits=16"})
+    assert (unchanged.needs_code, unchanged.variables) == (False, {"SWITCHML_TORCH_WIRE": "blocks:bits=16"})
     measured = given.with_measured({"gloo": 3.0, "switchml": 2.0})
-    assert [choice.measured for choice in measured.choices] == [3.0, 2.0, None, None]
+    assert [choice.measured for choice in measured.choices] == [3.0, 2.0, None, None, None, None]
     fast = advice.advise(["python", "train.py"], 100_000_000_000, found, found, found)
     assert [choice.name for choice in fast.choices] == ["gloo", "switchml"]
     assert fast.communicating < 0.01
