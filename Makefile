@@ -64,7 +64,7 @@ check: lint native-tests
 
 test: check
 	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
-	$(call pytest,tests/fabric)
+	$(call pytest,-n 3 tests/fabric)  # so do they, a little less
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
