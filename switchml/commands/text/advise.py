@@ -39,9 +39,14 @@ def _(advised: Advised) -> Iterator[Part]:
     if plain.gain < 1 and not options:
         yield "Nothing here pays: stay with Gloo."
         return
+    names: dict[
+        Sequence[str], str
+    ] = {}  # with and without a change of the program before them, options have the same lines
     for choice in (plain, *options):
-        yield f"{choice.name}, to write:"
-        yield from (f"  {line}" for line in choice.lines)
+        names.setdefault(choice.lines, choice.name)
+    for lines, name in names.items():
+        yield f"{name}, to write:"
+        yield from (f"  {line}" for line in lines)
     if advice.left > _MUCH:
         yield (
             f"Then {advice.left:.0%} of a step is still communication. docs/compression.md describes methods that send "
