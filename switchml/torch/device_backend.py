@@ -50,10 +50,10 @@ class DeviceBackend(Backend):  # type: ignore[misc]
 
     Attributes:
         group: what makes the collectives.
-        supports_splitting: True; C++ asks for this and for the others below. Without them its answer asks for itself.
 
     """
 
+    # C++ asks for each of these by its name. Those that Python would inherit ask C++ again, without end.
     supports_splitting = True
     supports_coalescing = supports_reconfigure = supports_shrinking = supports_window = False
     supports_time_estimate = _supports_time_estimate = False

@@ -107,6 +107,8 @@ def advice() -> Advice:
         Choice("gloo", 2.0, 1.0, "float32 sums in the order of a ring", measured=2.1),
         Choice("switchml", 1.0, 2.0, "float32 sums to 2^-28 of the largest magnitude in a packet", measured=1.05),
         Choice("overlap of FSDP's collectives", 0.9, 2.2, "the same bits", ("overlap(model)",), needs_code=True),
+        Choice("16 bits", 0.85, 2.4, "rounded", variables={"SWITCHML_TORCH_WIRE": "blocks:bits=16"}, needs_code=True),
+        Choice("16 bits, and no change", 0.88, 2.3, "rounded", variables={"SWITCHML_TORCH_WIRE": "blocks:bits=16"}),
     )
     return Advice(4, 200_000_000, 2.0, 1.0, 0.5, 2.0, 6, 25 << 20, 5 << 20, choices)
 
@@ -191,8 +193,9 @@ def test_help_fits(path: tuple[str, ...], width: int) -> None:
 
 def test_advice_has_measured_times_beside_predicted_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(shown(Advised(("python", "train.py"), advice()), 200, monkeypatch))
-    for words in ("2000 ms  1.00", "2100 ms  1.00", "1000 ms  2.00", "1050 ms  2.00", "900 ms  2.20", "44% of a step"):
+    for words in ("2000 ms  1.00", "2100 ms  1.00", "1000 ms  2.00", "1050 ms  2.00", "900 ms  2.20", "41% of a step"):
         assert words.replace("  ", " ") in " ".join(text.replace("│", " ").split())
     assert "docs/compression.md" in text
+    assert text.count("export SWITCHML_TORCH_WIRE=blocks:bits=16") == 1
     predicted = advice().with_measured({})
     assert "measured" not in "\n".join(shown(Advised(("python", "train.py"), predicted), 200, monkeypatch))

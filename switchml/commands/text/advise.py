@@ -39,9 +39,8 @@ def _(advised: Advised) -> Iterator[Part]:
     if plain.gain < 1 and not options:
         yield "Nothing here pays: stay with Gloo."
         return
-    names: dict[
-        Sequence[str], str
-    ] = {}  # with and without a change of the program before them, options have the same lines
+    # An option has the same lines with and without a change of the program before it.
+    names: dict[Sequence[str], str] = {}
     for choice in (plain, *options):
         names.setdefault(choice.lines, choice.name)
     for lines, name in names.items():
