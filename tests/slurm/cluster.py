@@ -98,7 +98,7 @@ StateSaveLocation=/mnt/state
 SlurmctldLogFile=/mnt/log/slurmctld
 SlurmdLogFile=/mnt/log/slurmd-%n
 SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 AccountingStorageType=accounting_storage/none
@@ -348,12 +348,14 @@ class Cluster:
         return self.job(number)
 
     def start_requeued(self, number: int) -> None:
-        """Check that a requeued job has left nothing, and start it at once instead of in two minutes."""
+        """Check that a requeued job has left nothing, and start it in two seconds instead of two minutes."""
         # Slurm sets the delay when the job has left its nodes, and would overwrite a start time that was set earlier.
         wait_until(lambda: self.job(number).reason == "BeginTime", f"job {number} waits for its time", SECONDS)
         self.wait_idle()
         assert not any(self.left().values())
-        self.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+        # A node counts in seconds when it compares the start with the end before it: a job that starts again in the
+        # second in which it was requeued is refused ("already killed, do not launch"), and so fails.
+        self.run(["scontrol", "update", f"JobId={number}", "StartTime=now+2"])
 
     def left(self) -> dict[str, list[str]]:
         """Return what is on each node that a job has left there: files, mounts and agents."""
