@@ -70,10 +70,11 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
     wire::store_header(header, again);
   }
   flight.transmissions = static_cast<uint8_t>(std::min(flight.transmissions + 1, UINT8_MAX));
-  flight.departure = window_.departure(now);
+  const bool alone = next_deadline_ == Clock::time_point::max();
+  flight.departure = window_.departure(now, alone);
   flight.number = ++last_number_;
   sent_.push_back({flight.number, slot});
-  if (next_deadline_ == Clock::time_point::max()) {
+  if (alone) {
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
   if (!wire::in_same_block(assignment_.slot_base + slot, assignment_.slot_base + last_sent_)) {

@@ -19,6 +19,7 @@ class DelayBound {
   struct Departure {
     TimePoint time;
     uint64_t delivered = 0;  // delivered() at that time
+    TimePoint answered;      // when the packet was sent whose result was the last one before that time
   };
 
   // `packet_bytes` is the size of the largest packet.
@@ -35,6 +36,11 @@ class DelayBound {
     return probing() || average == 0 ? bytes() : std::min(bound_, at_least(path_bytes(average)));
   }
 
+  // Called for each transmission; `alone` if no other packet is in flight. The caller keeps what it returns.
+  Departure departure(TimePoint now, bool alone) {
+    if (alone) answered_ = now;
+    return {now, delivered_, answered_};
+  }
   // Called for each result of this number of bytes.
   void result(uint64_t bytes) { delivered_ += bytes; }
   // Called for the result of a packet that was sent once, after result(). All ranks of a job see the same results, so
@@ -64,6 +70,7 @@ class DelayBound {
       bound_ = at_least(path_bytes(rate_.value()) + burst_.value());
       probe_if_due(now);
     }
+    if (last_sample_.time != TimePoint{}) answered_ = last_sample_.time;
     delivered_before_batch_ = delivered_;
     last_sample_ = {};
   }
@@ -100,8 +107,10 @@ class DelayBound {
   double path_bytes(double rate) const { return kGain * rate * (minimum_ + kReaction).count(); }
   double at_least(double bytes) const { return std::max(bytes, std::max(kLeastBytes, kLeastPackets * packet_bytes_)); }
 
+  // Results that have waited for this host come faster than the path is. But the packets that they answer were not sent
+  // faster than it took them (Cheng et al., Delivery Rate Estimation).
   void take_rate(double window, TimePoint now) {
-    const Duration elapsed = now - last_sample_.time;
+    const Duration elapsed = std::max(now - last_sample_.time, last_sample_.time - last_sample_.answered);
     const auto bytes = static_cast<double>(delivered_ - last_sample_.delivered);
     // If less than half the window was delivered, the application had no more to send: this says nothing of the path.
     if (probing() || elapsed.count() <= 0 || 2 * bytes < window) return;
@@ -149,6 +158,7 @@ class DelayBound {
   uint64_t delivered_ = 0;
   uint64_t delivered_before_batch_ = 0;
   Departure last_sample_;  // of the batch; without a time if it has none
+  TimePoint answered_;     // as in a Departure
 
   RecentMaximum rate_;  // bytes per second; 0 before the first sample
   uint64_t round_began_ = 0;

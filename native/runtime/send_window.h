@@ -33,8 +33,8 @@ class SendWindow {
   // Bytes of all packets that have their results.
   uint64_t delivered() const { return delay_bound_.delivered(); }
 
-  // Called for each transmission; the caller keeps what it returns.
-  DelayBound::Departure departure(TimePoint now) const { return {now, delay_bound_.delivered()}; }
+  // Called for each transmission; `alone` if no other packet is in flight. The caller keeps what it returns.
+  DelayBound::Departure departure(TimePoint now, bool alone) { return delay_bound_.departure(now, alone); }
   // Called for each result.
   void take(const Result& result, TimePoint now) {
     delay_bound_.result(result.bytes);

@@ -66,6 +66,18 @@ class Flow {
     return static_cast<double>(bound_.delivered() - before) / time.count();
   }
 
+  // Sends, and takes all results together after a pause. With `small`, a small packet was sent a moment before, and its
+  // result is one of them.
+  void run_pause(bool small) {
+    run(Seconds(0.1));
+    now_ = flights_.back().arrives;
+    const DelayBound::Departure departure = bound_.departure(now_, false);
+    now_ += ticks(Seconds(2e-4));
+    for (; !flights_.empty(); flights_.pop_front()) take(flights_.front(), false);
+    if (small) bound_.sample(departure);
+    bound_.end_batch(window_.size() * kPacket, now_);
+  }
+
   Seconds longest() const { return longest_; }  // round trip of the last run
   uint64_t sent() const { return sent_; }       // packets
   uint64_t drops() const { return drops_; }     // packets
@@ -79,7 +91,7 @@ class Flow {
 
   void send(uint32_t application) {
     while (flights_.size() < std::min(window_.size(), application)) {
-      flights_.push_back({{now_, bound_.delivered()}, {}, false});
+      flights_.push_back({bound_.departure(now_, flights_.empty()), {}, false});
       transmit(&flights_.back(), now_);
     }
   }
@@ -220,6 +232,17 @@ TEST(DelayBound, AllowsTheBurstsInWhichResultsCome) {
   EXPECT_GT(flow.bound(), 2 * before);
   flow.run(Seconds(1));
   EXPECT_NEAR(flow.bound(), before, kPacket);
+}
+
+// A packet without values that is sent just before results are taken, and has its own result at once.
+TEST(DelayBound, DoesNotTakeResultsThatHaveWaitedForARate) {
+  Flow with(Path{kRate, Seconds(0.0005)});
+  Flow without(with);
+  for (int i = 0; i < 5; ++i) {
+    with.run_pause(true);
+    without.run_pause(false);
+    EXPECT_NEAR(with.bound(), without.bound(), kPacket);
+  }
 }
 
 // The queue in front of its link is then short when a more urgent job begins to send.

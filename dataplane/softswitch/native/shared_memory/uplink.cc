@@ -32,7 +32,7 @@ Uplink::Clock::time_point Uplink::deadline_after(Clock::time_point now) const {
 void Uplink::transmit(uint32_t slot, Clock::time_point now) {
   Flight& flight = flights_[slot];
   flight.number = ++last_number_;
-  flight.departure = window_.departure(now);
+  flight.departure = window_.departure(now, next_deadline_ == Clock::time_point::max());
   order_.push_back({flight.number, slot});
 }
 
