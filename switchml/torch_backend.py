@@ -43,7 +43,13 @@ def register() -> None:
     if RECORD in os.environ:
         from switchml.torch.recording import install
 
-        install()
+        install(_seconds_of_shared_topk)
+
+
+def _seconds_of_shared_topk(elements: int) -> float:
+    from switchml.torch.compression.computing import seconds_of_shared_topk
+
+    return seconds_of_shared_topk(elements)
 
 
 def _make_group(backend_options: Any, pg_options: Any = None) -> Any:

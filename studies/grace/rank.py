@@ -22,7 +22,6 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from studies.grace.arguments import method_arguments
@@ -30,6 +29,7 @@ from studies.grace.tasks import Characters, Digits, Linear, TrainingTask
 from switchml import Blocks
 from switchml.benchmarks.workers.torch_rank import serve
 from switchml.torch import Options, compression, hooks, statistics
+from switchml.torch.compression.computing import timed_rounds
 
 __all__ = ["main"]
 
@@ -132,8 +132,7 @@ def _power_sgd(rank: int, start: int = 2) -> tuple[Any, Any]:
 def _compute(method: str, elements: str, calls: str) -> dict[str, Any]:
     """Time the work of a method itself on rank 0, while the other ranks sleep.
 
-    Requests are answered at once, as if every rank had the same gradient. The work of native code to send values,
-    such as the rounding of narrow lanes, is not in these times.
+    The work of native code to send values, such as the rounding of narrow lanes, is not in these times.
     """
     name, arguments = method_arguments(method)
     if dist.get_rank() != 0 or name not in compression.METHODS or name == "none":
@@ -143,38 +142,11 @@ def _compute(method: str, elements: str, calls: str) -> dict[str, Any]:
     found: dict[str, list[float]] = {"compress": [], "decompress": []}
     for number in range(1 + int(calls)):
         place = compression.Place("gradient", number, 0, dist.get_world_size())
-        before, after = _timed_rounds(compressor, gradient, place)
+        before, after = timed_rounds(compressor, gradient, place)
         if number:  # the first call touches the memory
             found["compress"].append(before)
             found["decompress"].append(after)
     return found
-
-
-def _timed_rounds(
-    compressor: compression.Compressor, gradient: Tensor, place: compression.Place
-) -> tuple[float, float]:
-    """Return the seconds until the last request, and those after its answer."""
-    rounds = compressor.rounds(gradient, place)
-    parts: list[float] = []
-    answer: Any = None
-    with torch.no_grad():
-        while True:
-            begin = time.perf_counter()
-            try:
-                request = rounds.send(answer)
-            except StopIteration:
-                return sum(parts), time.perf_counter() - begin
-            parts.append(time.perf_counter() - begin)
-            answer = _answer(request, place.size)
-
-
-def _answer(request: compression.Request, size: int) -> Tensor:
-    """Return the result of a request to which all ranks contribute the same values."""
-    if isinstance(request, compression.Sum):
-        return request.values.to(torch.int32) * size
-    if isinstance(request, compression.Gather):
-        return request.answer(request.values.repeat(size, 1))
-    return request.values.clone()
 
 
 def main() -> int:

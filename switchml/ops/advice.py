@@ -9,12 +9,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from switchml.ops.step_model import Recording, StepCollective, Way, gloo_way, network_way, predicted
+from switchml.ops.step_model import (
+    Recording,
+    StepCollective,
+    Way,
+    compressed_way,
+    gloo_way,
+    network_way,
+    predicted,
+)
 
 __all__ = ["Advice", "Choice", "advise"]
 
 _WORTH: Final = 1.05  # an option that makes a step less than this much faster is not named
 _INFINITE: Final = 1e18  # bytes per second
+_DENSITY: Final = 0.01  # of shared Top-k
 _MOSTLY_ZERO: Final = 0.5  # share of blocks with values below which leaving out the others may pay
 
 
@@ -74,7 +83,7 @@ class Advice:
         largest: the bytes of the largest one.
         choices: ways to run the program: over Gloo, through a switch, and then with each option that pays and those
             before it, of which fewer bits take the place of more. If one of them needs a change of the program, fewer
-            bits without such a change come last.
+            bits without such a change follow. Compression, with none of the others, comes last.
 
     """
 
@@ -205,6 +214,21 @@ def _options(workers: int) -> tuple[_Option, ...]:
     )
 
 
+def _compression() -> _Option:
+    """Return the compression that a switch serves best, since its bytes do not grow with the number of ranks."""
+    return _Option(
+        f"shared Top-k of {_DENSITY:.0%} in place of all others",
+        "each step sends the elements that are largest at one rank, and later what is left (error feedback); it needs "
+        "a momentum of 0 and more steps; docs/compression.md compares the methods",
+        (
+            "from switchml.torch import compression",
+            f'state = compression.CompressionState(model, compression.by_name("shared_topk", density={_DENSITY}))',
+            "model.register_comm_hook(state, compression.compression_hook)  # model is the DistributedDataParallel",
+        ),
+        needs_code=True,
+    )
+
+
 def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording, switch: Recording) -> Advice:
     """Return advice for links of `rate` bits per second.
 
@@ -219,11 +243,8 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
     speed = rate / 8
     collectives = [list(step.values()) for step in traced.collectives]
     over_gloo = _median(traced, gloo_way(), speed)
-    possible = [
-        option
-        for option in _options(traced.ranks)
-        if _is_possible(option, [one for step in collectives for one in step])
-    ]
+    every = [one for step in collectives for one in step]
+    possible = [option for option in _options(traced.ranks) if _is_possible(option, every)]
     base = _base(command, traced.ranks)
     chosen = [base, *_paying(traced, speed, base, possible)]
     if any(option.needs_code for option in chosen):
@@ -232,7 +253,10 @@ def advise(command: Sequence[str], rate: int, traced: Recording, gloo: Recording
         chosen += _paying(traced, speed, unchanged, fewer_bits)
     choices = [Choice("gloo", over_gloo, 1.0, "float32 sums in the order of a ring")]
     choices += [option.choice(_median(traced, option.way, speed), over_gloo) for option in chosen]
-    sizes = [one.bytes for step in collectives for one in step]
+    compressed = _median(traced, compressed_way(_DENSITY, traced.compressing), speed)
+    if _are_gradients(every) and min(choice.seconds for choice in choices) / compressed >= _WORTH:
+        choices.append(_compression().choice(compressed, over_gloo))
+    sizes = [one.bytes for one in every]
     return Advice(
         workers=traced.ranks,
         rate=rate,
@@ -261,9 +285,12 @@ def _is_possible(option: _Option, collectives: Sequence[StepCollective]) -> bool
     """Return whether an option can make a difference to a program with these collectives."""
     if option.skips_zeros:
         return any(one.filled <= _MOSTLY_ZERO for one in collectives)
-    if option.cross:  # gradients only, as of DistributedDataParallel
-        return bool(collectives) and all(one.is_float and one.name.startswith("all_reduce") for one in collectives)
-    return True
+    return not option.cross or _are_gradients(collectives)
+
+
+def _are_gradients(collectives: Sequence[StepCollective]) -> bool:
+    """Return whether a program makes nothing but averages of gradients, as DistributedDataParallel does."""
+    return bool(collectives) and all(one.is_float and one.name.startswith("all_reduce") for one in collectives)
 
 
 def _median(recording: Recording, way: Way, bytes_per_second: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 from switchml.common.errors import NoStepsError
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 
-__all__ = ["StepCollective", "Recording", "Way", "gloo_way", "network_way", "predicted"]
+__all__ = ["StepCollective", "Recording", "Way", "compressed_way", "gloo_way", "network_way", "predicted"]
 
 _VALUES: Final = 256  # of a packet
 _BELOW_UDP: Final = 14 + 20 + 8  # bytes of Ethernet, IPv4 and UDP
@@ -44,6 +45,11 @@ class StepCollective:
     bytes: int
     dtype: str
     filled: float = 1.0
+
+    @property
+    def item_bytes(self) -> int:
+        """The bytes of an element."""
+        return _ITEM_BYTES.get(self.dtype, 4)
 
     @property
     def is_float(self) -> bool:
@@ -100,7 +106,7 @@ def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0, cross
     """Return that of a switch: sums of floats in `bits`, without blocks of zeros if they are skipped."""
 
     def load(collective: StepCollective, ranks: int) -> Load:
-        item = _ITEM_BYTES.get(collective.dtype, 4)
+        item = collective.item_bytes
         wire = 4.0 if collective.is_sum else float(item)  # bytes of an element in packets
         if collective.is_sum and collective.is_float:
             wire = min(bits, 16 if item == 2 and ranks <= 8 else 32) / 8
@@ -119,6 +125,21 @@ def network_way(bits: int = 32, skips_zeros: bool = False, depth: int = 0, cross
         return Load(nbytes + headers, nbytes + headers, _NETWORK_LATENCY)
 
     return Way(load, depth, cross)
+
+
+def compressed_way(density: float, seconds: float) -> Way:
+    """Return that of a switch with shared Top-k, which takes this number of seconds for a byte of the gradients.
+
+    The leader sends the places in 32 bits, and then all ranks their values there.
+    """
+    plain = network_way()
+
+    def load(collective: StepCollective, ranks: int) -> Load:
+        floats = dataclasses.replace(collective, dtype="float32", bytes=collective.bytes * 4 // collective.item_bytes)
+        travelling = plain.load(dataclasses.replace(floats, bytes=math.ceil(2 * density * floats.bytes)), ranks)
+        return dataclasses.replace(travelling, seconds=2 * travelling.seconds + seconds * collective.bytes)
+
+    return Way(load)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,9 +181,13 @@ class RankStep:
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The steps of all ranks of a program, as they were recorded."""
+    """The steps of all ranks of a program, as they were recorded.
+
+    `compressing` are the seconds that the shared Top-k of a sum of floats takes for each of its bytes.
+    """
 
     ranks: int
+    compressing: float
     seconds: tuple[float, ...]
     steps: tuple[tuple[RankStep, ...], ...]
     collectives: tuple[Mapping[int, StepCollective], ...]
@@ -189,6 +214,7 @@ class Recording:
         filled = _filled_by_bytes(found[0]["steps"][:warm_up])
         return cls(
             ranks=len(found),
+            compressing=max(rank["compressing"] for rank in found),
             seconds=tuple(max(rank["steps"][number]["seconds"] for rank in found) for number in chosen),
             steps=tuple(tuple(RankStep.of(rank["steps"][number]) for rank in found) for number in chosen),
             collectives=tuple(_collectives_of(found[0]["steps"][number], len(found), filled) for number in chosen),

@@ -16,6 +16,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ _FEWEST_STEPS: Final = 5
 _NEXT: Final = 2  # steps until the end that rank 0 announces, which no rank can have reached before it reads that
 _BLOCK: Final = 256  # elements, of which a sparse all-reduce sends those that are not all zero
 _LOOKED_AT: Final = 2  # steps, the first ones, whose tensors are searched for blocks of zeros
+_COMPRESSED: Final = ("float32", "float16", "bfloat16")  # types of sums that a method of compression can take
+
+SecondsToCompress = Callable[[int], float]
+"""Returns the seconds in which this rank does its part of compressing this number of elements."""
 
 recorder: Recorder | None = None
 """That of this process; None if it records nothing."""
@@ -40,7 +45,7 @@ recorder: Recorder | None = None
 class Recorder:
     """The steps of this process."""
 
-    def __init__(self, directory: Path, steps: int, seconds: float) -> None:
+    def __init__(self, directory: Path, steps: int, seconds: float, seconds_to_compress: SecondsToCompress) -> None:
         self._directory = directory
         self._most = steps
         self._seconds = seconds
@@ -49,6 +54,8 @@ class Recorder:
         self._events: list[dict[str, Any]] = []
         self._began = self._first = time.perf_counter()
         self._overhead = 0.0
+        self._seconds_to_compress = seconds_to_compress
+        self._compressing = 0.0  # seconds for a byte
         self._optimizer_began = 0.0
         self._numbers = 0
         self._written = False
@@ -107,11 +114,22 @@ class Recorder:
             self._events, self._overhead, self._began = [], 0.0, now
             if len(self._steps) == 1:
                 self._first = now
+        if len(self._steps) == 1:
+            self._compressing = self._compress_largest(self._steps[0]["events"])
         if self._is_last(now):
             self._write()
             dist.barrier()  # other ranks may still need this one for the step's collectives
             raise SystemExit(0)
         self._began = time.perf_counter()
+
+    def _compress_largest(self, events: list[dict[str, Any]]) -> float:
+        sums = [one for one in events if one["kind"] == "start" and one["name"].startswith("all_reduce")]
+        floats = [one for one in sums if one["dtype"] in _COMPRESSED and one["bytes"]]
+        if not floats:
+            return 0.0
+        largest = max(floats, key=lambda one: int(one["bytes"]))
+        nbytes = int(largest["bytes"])
+        return self._seconds_to_compress(nbytes // getattr(torch, largest["dtype"]).itemsize) / nbytes
 
     def _is_last(self, now: float) -> bool:
         done = len(self._steps)
@@ -128,7 +146,8 @@ class Recorder:
         self._written = True
         file = self._directory / f"rank-{dist.get_rank()}.json"
         partial = file.with_suffix(".new")
-        partial.write_text(json.dumps({"world_size": dist.get_world_size(), "steps": self._steps}))
+        content = {"world_size": dist.get_world_size(), "steps": self._steps, "compressing": self._compressing}
+        partial.write_text(json.dumps(content))
         partial.rename(file)
 
 
@@ -145,11 +164,11 @@ def _filled_blocks(tensors: list[Tensor]) -> float:
     return filled / blocks if blocks else 1.0
 
 
-def install() -> None:
+def install(seconds_to_compress: SecondsToCompress) -> None:
     """Begin to record, as SWITCHML_RECORD says, and let all process groups use its backend."""
     global recorder
     told = json.loads(os.environ[RECORD])
-    recorder = Recorder(Path(told["directory"]), int(told["steps"]), float(told["seconds"]))
+    recorder = Recorder(Path(told["directory"]), int(told["steps"]), float(told["seconds"]), seconds_to_compress)
     backend = str(told["backend"])
     for name in ("init_process_group", "new_group"):
         wrapped = _with_backend(getattr(dist, name), backend)

@@ -48,6 +48,9 @@ def test_a_program_gets_advice(ctl: Ctl, backend: str, tmp_path: Path) -> None:
     # With two ranks both send every byte once, so that only fewer bits make a step faster.
     assert plain["gain"] == pytest.approx(1, abs=0.3)
     assert gloo["seconds"] > 4 * PARAMETERS / 125e3
+    *options_that_pay, compressed = options_that_pay
+    assert compressed["name"] == "shared Top-k of 1% in place of all others"
+    assert compressed["lines"][0] == "from switchml.torch import compression"
     names = [choice["name"] for choice in options_that_pay]
     assert names[-2:] == ["16 bits for a value", "8 bits for a value"]
     # It pays where computing takes a while, as it does on a busy machine.

@@ -8,10 +8,21 @@ import pytest
 
 from switchml.common.errors import NoStepsError
 from switchml.ops import advice
-from switchml.ops.step_model import Load, RankStep, Recording, StepCollective, Way, gloo_way, network_way, predicted
+from switchml.ops.step_model import (
+    Load,
+    RankStep,
+    Recording,
+    StepCollective,
+    Way,
+    compressed_way,
+    gloo_way,
+    network_way,
+    predicted,
+)
 
 SPEED = 1000.0  # bytes per second
 RANKS = 4
+COMPRESSING = 1e-4  # seconds for a byte
 
 
 def event(kind: str, number: int, at: float, **more: Any) -> dict[str, Any]:
@@ -26,7 +37,7 @@ def recording(events: list[dict[str, Any]], seconds: float, directory: Path, ste
     """Write and read the files of ranks that all make the same steps."""
     step = {"seconds": seconds, "optimizer": 0.0, "events": events}
     for rank in range(RANKS):
-        content = {"world_size": RANKS, "steps": [step] * steps}
+        content = {"world_size": RANKS, "steps": [step] * steps, "compressing": COMPRESSING if rank == 0 else 0.0}
         (directory / f"rank-{rank}.json").write_text(json.dumps(content))
     return Recording.read(directory, warm_up=1)
 
@@ -68,7 +79,7 @@ def test_a_call_begins_when_the_last_rank_has_started_it(tmp_path: Path) -> None
     late = RankStep.of(
         {"seconds": 9.0, "optimizer": 0.0, "events": [{**a, **b} for a, b in zip(DDP, slow, strict=True)]}
     )
-    mixed = Recording(RANKS, found.seconds, ((*found.steps[0][1:], late),), found.collectives[:1])
+    mixed = Recording(RANKS, found.compressing, found.seconds, ((*found.steps[0][1:], late),), found.collectives[:1])
     assert predicted(mixed, PLAIN, SPEED) == pytest.approx([8.0])
 
 
@@ -102,6 +113,32 @@ def test_gradients_that_travel_during_the_next_forward_pass(tmp_path: Path) -> N
     assert scheduled.needs_code
     assert scheduled.accuracy == "the same averages"
     assert given.left == pytest.approx(1 - given.computing / given.choices[-1].seconds)
+
+
+def test_compression_takes_the_time_of_its_work(tmp_path: Path) -> None:
+    found = recording(DDP, 7.0, tmp_path)
+    way = compressed_way(0.01, found.compressing)
+    load = way.load(StepCollective("all_reduce", 100_000, "float32"), RANKS)
+    # The leader sends 250 places and 250 values, in two calls.
+    assert load.up == load.down == pytest.approx(2000 + 2000 / 1024 * 74)
+    assert load.seconds == pytest.approx(2 * 3e-4 + 100_000 * COMPRESSING)
+    half = way.load(StepCollective("all_reduce", 50_000, "bfloat16"), RANKS)
+    assert half.up == load.up
+    # Almost nothing travels: two calls take 0.1 and 0.3 s, the second after 2 s and before a last second.
+    assert predicted(found, way, 1e9) == pytest.approx([3.3, 3.3], abs=0.01)
+    given = advice.advise(["python", "train.py"], 8 * 1000, found, found, found)
+    assert given.choices[-1].name == "shared Top-k of 1% in place of all others"
+    assert given.choices[-1].needs_code
+    assert given.choices[-1].seconds < given.choices[-2].seconds
+    # Where the work takes longer than the bytes, it is not offered.
+    fast = advice.advise(["python", "train.py"], 8 * 10**9, found, found, found)
+    assert "Top-k" not in fast.choices[-1].name
+
+
+def test_compression_is_for_programs_that_only_average_gradients(tmp_path: Path) -> None:
+    found = recording(FSDP, 10.0, tmp_path)
+    given = advice.advise(["python", "train.py"], 8 * 100, found, found, found)
+    assert not any("Top-k" in choice.name for choice in given.choices)
 
 
 def test_loads() -> None:
