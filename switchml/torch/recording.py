@@ -10,6 +10,7 @@ A step ends when an optimizer's `step` does. Times are in seconds since the step
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import inspect
 import json
@@ -42,19 +43,26 @@ recorder: Recorder | None = None
 """That of this process; None if it records nothing."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """The directory of the files, the steps or seconds after which a program ends, and what times compression."""
+
+    directory: Path
+    steps: int
+    seconds: float
+    seconds_to_compress: SecondsToCompress
+
+
 class Recorder:
     """The steps of this process."""
 
-    def __init__(self, directory: Path, steps: int, seconds: float, seconds_to_compress: SecondsToCompress) -> None:
-        self._directory = directory
-        self._most = steps
-        self._seconds = seconds
+    def __init__(self, told: Told) -> None:
+        self._told = told
         self._lock = threading.Lock()  # guards the members below; works end on several threads
         self._steps: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
         self._began = self._first = time.perf_counter()
         self._overhead = 0.0
-        self._seconds_to_compress = seconds_to_compress
         self._compressing = 0.0  # seconds for a byte
         self._optimizer_began = 0.0
         self._numbers = 0
@@ -129,22 +137,27 @@ class Recorder:
             return 0.0
         largest = max(floats, key=lambda one: int(one["bytes"]))
         nbytes = int(largest["bytes"])
-        return self._seconds_to_compress(nbytes // getattr(torch, largest["dtype"]).itemsize) / nbytes
+        return self._told.seconds_to_compress(nbytes // getattr(torch, largest["dtype"]).itemsize) / nbytes
 
     def _is_last(self, now: float) -> bool:
         done = len(self._steps)
-        last = self._directory / "last-step"
-        if dist.get_rank() == 0 and now - self._first > self._seconds and done >= _FEWEST_STEPS and not last.exists():
+        last = self._told.directory / "last-step"
+        if (
+            dist.get_rank() == 0
+            and now - self._first > self._told.seconds
+            and done >= _FEWEST_STEPS
+            and not last.exists()
+        ):
             partial = last.with_suffix(".new")
             partial.write_text(str(done + _NEXT))
             partial.rename(last)
-        return done >= (int(last.read_text()) if last.exists() else self._most)
+        return done >= (int(last.read_text()) if last.exists() else self._told.steps)
 
     def _write(self) -> None:
         if self._written or not dist.is_initialized():
             return
         self._written = True
-        file = self._directory / f"rank-{dist.get_rank()}.json"
+        file = self._told.directory / f"rank-{dist.get_rank()}.json"
         partial = file.with_suffix(".new")
         content = {"world_size": dist.get_world_size(), "steps": self._steps, "compressing": self._compressing}
         partial.write_text(json.dumps(content))
@@ -168,7 +181,7 @@ def install(seconds_to_compress: SecondsToCompress) -> None:
     """Begin to record, as SWITCHML_RECORD says, and let all process groups use its backend."""
     global recorder
     told = json.loads(os.environ[RECORD])
-    recorder = Recorder(Path(told["directory"]), int(told["steps"]), float(told["seconds"]), seconds_to_compress)
+    recorder = Recorder(Told(Path(told["directory"]), int(told["steps"]), float(told["seconds"]), seconds_to_compress))
     backend = str(told["backend"])
     for name in ("init_process_group", "new_group"):
         wrapped = _with_backend(getattr(dist, name), backend)
