@@ -193,8 +193,9 @@ class Cluster:
         self._daemons: list[subprocess.Popen[bytes]] = []
         assert self._site.stdout is not None
         assert self._site.stdout.readline() == "ready\n", "the site's namespaces could not be made"
-        self.shared = Path(f"/proc/{self._site.pid}/root/mnt")
-        self._configuration = Path(f"/proc/{self._site.pid}/root/etc/slurm/slurm.conf")
+        self._files = Path("/proc", str(self._site.pid), "root")  # how the site sees the file system
+        self.shared = self._files / "mnt"
+        self._configuration = self._files / "etc/slurm/slurm.conf"
         self._configuration.write_text(_CONFIGURATION)
 
     def start(self) -> None:
@@ -252,7 +253,7 @@ class Cluster:
 
     def _wait_file(self, daemon: str, path: str) -> None:
         log = self.shared / "log" / f"{daemon}.output"
-        file = Path(f"/proc/{self._site.pid}/root/{path}")
+        file = self._files / path
         wait_until(lambda: file.exists() or self._daemons[-1].poll() is not None, f"{daemon}", SECONDS)
         assert file.exists(), log.read_text()
 
