@@ -34,7 +34,7 @@ _FEWEST_STEPS: Final = 5
 _NEXT: Final = 2  # steps until the end that rank 0 announces, which no rank can have reached before it reads that
 _BLOCK: Final = 256  # elements, of which a sparse all-reduce sends those that are not all zero
 _LOOKED_AT: Final = 2  # steps, the first ones, whose tensors are searched for blocks of zeros
-_COMPRESSED: Final = ("float32", "float16", "bfloat16")  # types of sums that a method of compression can take
+_COMPRESSED: Final = 1 << 23  # elements at most, with whose compression the time of a byte is found
 
 SecondsToCompress = Callable[[int], float]
 """Returns the seconds in which this rank does its part of compressing this number of elements."""
@@ -132,12 +132,12 @@ class Recorder:
 
     def _compress_largest(self, events: list[dict[str, Any]]) -> float:
         sums = [one for one in events if one["kind"] == "start" and one["name"].startswith("all_reduce")]
-        floats = [one for one in sums if one["dtype"] in _COMPRESSED and one["bytes"]]
-        if not floats:
+        largest = max(sums, key=lambda one: int(one["bytes"]), default=None)
+        if largest is None or not largest["bytes"]:
             return 0.0
-        largest = max(floats, key=lambda one: int(one["bytes"]))
-        nbytes = int(largest["bytes"])
-        return self._told.seconds_to_compress(nbytes // getattr(torch, largest["dtype"]).itemsize) / nbytes
+        item = int(getattr(torch, largest["dtype"]).itemsize)
+        elements = min(int(largest["bytes"]) // item, _COMPRESSED)
+        return self._told.seconds_to_compress(elements) / (elements * item)
 
     def _is_last(self, now: float) -> bool:
         done = len(self._steps)

@@ -29,7 +29,7 @@ def seconds_of_shared_topk(elements: int) -> float:
     seconds = 0.0
     for step in (0, ranks):  # of which rank 0 is the leader; the first time touches the memory
         begin = time.perf_counter()
-        gradient.sum().isfinite()
+        gradient.sum().isfinite()  # here and below, the passes of `compression_hook`
         whole = memory.begin("gradient", gradient)
         timed_rounds(compressor, whole, Place("gradient", step, dist.get_rank(), ranks))
         memory.end("gradient", whole)
