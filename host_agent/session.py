@@ -39,7 +39,7 @@ _LONGEST_BACKOFF: Final = 1.0
 _SILENCE_SECONDS: Final = 3.0
 _SILENCE_STEP_SECONDS: Final = 0.25
 _STANDBY_WELCOME_SECONDS: Final = 2.0
-_JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits for 1 s
+_JOBS_GET_SECONDS: Final = 3.0  # the process that asks waits for 4 s
 _HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
 
 # The controller has understood and refused; the same registration will be refused again.
@@ -129,6 +129,8 @@ class Session:
     async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
         """Return the ranks that block `rank` of `job`; only those of this host while the controller is unreachable."""
         number = job.assignment.job
+        if len(job.ranks) == job.assignment.world_size:
+            return self._reports.stalled(job, rank, {})
         if number not in self._asking:
             # All ranks of this host may ask at the same time, and the answer names every rank of the job.
             asking = self._asking[number] = asyncio.create_task(self._positions(number))

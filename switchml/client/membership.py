@@ -35,7 +35,7 @@ __all__ = ["Membership"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_ASK_SECONDS: Final = 1.0  # for the agent to name the missing ranks after a timeout
+_ASK_SECONDS: Final = 4.0  # for the agent to name the missing ranks after a timeout
 _VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
 _LEAVE_SECONDS: Final = 5.0  # for other threads to stop waiting when the membership ends
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 __all__ = ["GRACE_SECONDS", "Deadline", "Watched", "look_at"]
 
-GRACE_SECONDS: Final = 5.0
+GRACE_SECONDS: Final = 10.0
 """The time after a deadline in which the waits of the call end by themselves, with errors that say more."""
 _LEAST_SECONDS: Final = 0.001  # no operation takes a timeout of 0
 _LONGEST_WAIT_SECONDS: Final = 3600.0  # a condition cannot wait for as long as a timedelta can be
