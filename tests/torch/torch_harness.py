@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import logging
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -21,6 +23,7 @@ import torch.distributed as dist
 
 HOST = "127.0.0.1"
 SECONDS = 300.0  # which only a hang reaches
+STACKS_SECONDS = 290.0  # after which a rank writes down what its threads do
 # Modules that every rank would import; DistributedDataParallel imports torch._dynamo, which takes seconds.
 PRELOADED = (
     "pytest",
@@ -39,6 +42,8 @@ class RendezvousServer:
     """A store in this process, and a fork server that has torch loaded."""
 
     def __init__(self) -> None:
+        self._stacks = tempfile.TemporaryDirectory(prefix="swml-stacks-")
+        self.stacks = Path(self._stacks.name)
         self._store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(PRELOADED))
@@ -52,6 +57,7 @@ class RendezvousServer:
 
     def __exit__(self, *_: object) -> None:
         del self._store
+        self._stacks.cleanup()
 
 
 @dataclass
@@ -60,9 +66,17 @@ class Rank:
 
     process: Any
     results: Connection
+    stacks: Path
     result: Any = None
     failure: str = ""
     seconds: float = 0.0  # until the rank has ended
+
+    @property
+    def end(self) -> str:
+        """The failure of the rank, or what its threads do if it has not ended."""
+        if self.seconds:
+            return self.failure or "has ended"
+        return "has not ended:\n" + (self.stacks.read_text() if self.stacks.exists() else "has not come to its start")
 
 
 class Ranks:
@@ -88,10 +102,12 @@ class Ranks:
         started = []
         for rank in range(world_size):
             results, theirs = self._server.context.Pipe(duplex=False)
+            stacks = self._server.stacks / f"{number}-{rank}"
             process = self._server.context.Process(
                 target=_run,
                 args=(
                     theirs,
+                    stacks,
                     (self._server.port, f"{os.getpid()}-{number}", rank, world_size, backend),
                     variables | self._variables | (environment or {}),
                     function,
@@ -101,7 +117,7 @@ class Ranks:
             )
             process.start()
             theirs.close()
-            started.append(Rank(process, results))
+            started.append(Rank(process, results, stacks))
         return started
 
     def finish(self, ranks: list[Rank]) -> list[Rank]:
@@ -111,7 +127,7 @@ class Ranks:
         try:
             while open_ranks:
                 ready = wait(list(open_ranks), timeout=begin + SECONDS - time.monotonic())
-                assert ready, f"ranks {[ranks.index(r) for r in open_ranks.values()]} have not ended in {SECONDS:g} s"
+                assert ready, f"a hang of {SECONDS:g} s\n" + _ends(ranks)
                 for connection in [one for one in open_ranks if one in ready]:
                     rank = open_ranks.pop(connection)
                     rank.seconds = time.monotonic() - begin
@@ -130,13 +146,17 @@ class Ranks:
     def run(self, world_size: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
         """Run the ranks to their end, and return their results by rank."""
         ranks = self.finish(self.start(world_size, function, *arguments, **options))
-        failures = [f"rank {number}:\n{rank.failure}" for number, rank in enumerate(ranks) if rank.failure]
-        assert not failures, "\n".join(failures)
+        assert not any(rank.failure for rank in ranks), _ends(ranks)
         return [rank.result for rank in ranks]
+
+
+def _ends(ranks: list[Rank]) -> str:
+    return "\n".join(f"rank {number}: {rank.end}" for number, rank in enumerate(ranks))
 
 
 def _run(
     results: Connection,
+    stacks: Path,
     place: tuple[int, str, int, int, str],
     variables: dict[str, str],
     function: Callable[..., Any],
@@ -146,6 +166,7 @@ def _run(
     os.environ.update(variables)
     logging.basicConfig(stream=sys.stderr, format=f"[rank {rank}] %(message)s")
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(STACKS_SECONDS, file=stacks.open("w"))
     try:
         store = dist.TCPStore(HOST, port, is_master=False, wait_for_workers=False)
         dist.init_process_group(
