@@ -45,6 +45,9 @@ _INTEGER_LANES: Final = {kernels.Type.INT8: 16, kernels.Type.BOOL: 8}
 
 _CODES: Final = tuple(f"{name} {kind}" for name in ("write_codes", "expand_codes") for kind in ("natural8", "dynamic8"))
 _LIMBS: Final = ("bits_of_largest", "pack_limb", *(f"join_limbs {words}" for words in (1, 2, 3)))
+_ICRC_BLOCKS: Final = (288, 1056, 4096)
+"""SwitchML header and values of RoCEv2 packets with 64, 256 and 1016 values, in bytes."""
+
 _ALIGNMENT: Final = 64
 _FEWEST: Final = 3  # minimum number of passes
 _EMPTY_CALLS: Final = 200
@@ -78,6 +81,9 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
     for instructions_to_add in additions.instructions():
         yield "add", instructions_to_add, _addition(instructions_to_add, words, contribution)
         yield "sum of 2", instructions_to_add, _sum(instructions_to_add, words, contribution)
+    for block in _ICRC_BLOCKS:
+        for fastest in (False, True):
+            yield f"crc32 {block}", "fastest" if fastest else "portable", _crc(fastest, words, block)
 
 
 def _names(kind: kernels.Type) -> Iterator[str]:
@@ -118,6 +124,13 @@ def _sum(instructions: str, sums: Bytes, values: Bytes) -> Pass:
     return lambda elements: additions.sum_buffers(
         instructions, [sums[: 4 * elements], values[: 4 * elements]], [], PROTOCOL_MAX_VALUES
     )
+
+
+def _crc(fastest: bool, data: Bytes, block: int) -> Pass:
+    def one(elements: int) -> None:
+        additions.crc32(fastest, data[: 4 * elements], block)
+
+    return one
 
 
 def _seconds(run: Pass, elements: int, limit: float) -> float:

@@ -18,6 +18,7 @@
 
 #include "native/kernels/accumulate.h"
 #include "native/kernels/codes.h"
+#include "native/kernels/crc32.h"
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
 #include "native/kernels/kernel_functions.h"
@@ -500,6 +501,20 @@ void compare_sums(kernels::Instructions instructions, size_t count, size_t sourc
   if (!std::equal(expected.begin(), expected.end(), words[0])) fail("add", instructions, buffer_count);
 }
 
+// Every length up to 300 bytes, then some longer ones; before them, another CRC.
+void compare_crcs() {
+  std::vector<uint8_t> bytes(9000);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random32());
+  for (size_t count = 0; count <= bytes.size(); count += count < 300 ? 1 : 97) {
+    const uint32_t before = random32();
+    const auto crc = [&](bool fastest) {
+      kernels::use_crc_instructions(fastest);
+      return uint64_t{kernels::Crc32Join(count).join(before, 0)} << 32U | kernels::crc32(before, bytes.data(), count);
+    };
+    expect_equal(crc(true), crc(false), "CRC-32", kernels::best_instructions());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -538,7 +553,8 @@ int main(int argc, char** argv) {
     std::printf(" %s", kNames[static_cast<size_t>(instructions)]);
     std::fflush(stdout);
   }
-  std::printf("\n");
+  compare_crcs();
+  std::printf(" crc32\n");
   check_natural8(kernels::Instructions::portable);
   check_dynamic8(all);
   if (all) {

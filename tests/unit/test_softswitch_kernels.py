@@ -1,6 +1,8 @@
-"""The additions of the soft switch compared with numpy, for every instruction set of this CPU."""
+"""The kernels of the soft switch compared with numpy and zlib, for every instruction set of this CPU."""
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 import numpy.typing as npt
@@ -172,3 +174,12 @@ def test_sums_just_beyond_a_tie(instructions: str, in_buffers: int) -> None:
     result = wire_words(np.zeros(16, np.uint32))
     kernels.sum_floats(instructions, [wire_words(row.view(np.uint32)) for row in values], in_buffers, result)
     np.testing.assert_array_equal(numbers_of(result).view(np.float32), sums)
+
+
+@pytest.mark.parametrize("fastest", [False, True])
+@examples
+@given(size=st.integers(0, 600), block=st.integers(1, 600), start=st.integers(0, 17), seed=seeds)
+def test_crc32_is_that_of_zlib(fastest: bool, size: int, block: int, start: int, seed: int) -> None:
+    data = np.random.default_rng(seed).integers(0, 256, start + size, np.uint8)[start:]
+    last = data[(len(data) - 1) // block * block :] if len(data) else data
+    assert kernels.crc32(fastest, data, block) == zlib.crc32(last.tobytes())

@@ -35,6 +35,15 @@ def sum_buffers(
     Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks of `block` words.
     """
 
+def crc32(
+    fastest: bool,
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    block: int,
+) -> int:
+    """
+    Compute the CRC-32 of each block of `block` bytes, with the fastest code of this CPU or with the portable one; return that of the last block.
+    """
+
 def sum_floats(
     instructions: str,
     sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "native/kernels/accumulate.h"
+#include "native/kernels/crc32.h"
 #include "native/kernels/floats.h"
 #include "native/wire/constants.h"
 
@@ -138,6 +139,18 @@ void sum_floats(const std::string& instructions, const std::vector<Bytes>& sourc
                              in_memory == 0 ? nullptr : &sums);
 }
 
+// Returns the CRC of the last block.
+uint32_t crc32(bool fastest, const ConstBytes& data, size_t block) {
+  if (block == 0) throw std::invalid_argument("a block must have at least one byte");
+  kernels::use_crc_instructions(fastest);
+  uint32_t crc = 0;
+  for (size_t i = 0; i < data.size(); i += block) {
+    crc = kernels::crc32(0, data.data() + i, std::min(block, data.size() - i));
+  }
+  kernels::use_crc_instructions(true);
+  return crc;
+}
+
 }  // namespace
 
 void define_kernels(nb::module_ module) {
@@ -150,6 +163,10 @@ void define_kernels(nb::module_ module) {
       nb::arg("kept") = 0,
       "Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks "
       "of `block` words.");
+  module.def(
+      "crc32", &crc32, nb::arg("fastest"), nb::arg("data"), nb::arg("block"),
+      "Compute the CRC-32 of each block of `block` bytes, with the fastest code of this CPU or with the portable one; "
+      "return that of the last block.");
   module.def(
       "sum_floats", &sum_floats, nb::arg("instructions"), nb::arg("sources"), nb::arg("in_buffers"), nb::arg("result"),
       "Set `result` to the sums of float32 words: the last `in_buffers` sources are added up in one pass, as are\n"
