@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import finsy as fy
 import ptf
@@ -158,7 +159,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
 
     # ---- frames in ---------------------------------------------------------------------------------------------------
 
-    def contribute(self, job: Job, packet: Packet, verdict: Verdict, *, trailer: int = 0, **fields: int) -> None:
+    def contribute(self, job: Job, packet: Packet, verdict: Verdict, *, trailer: int = 0, **fields: Any) -> None:
         """Send a contribution that the worker table admits, and state its verdict.
 
         ``trailer`` zero bytes follow the IPv4 packet; ``fields`` are those of ``frames.layers_of``.
@@ -177,7 +178,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         self._verdict_bytes[job_id << 4 | verdict] += len(frame)
         self.send(port, frame, _DROPPED.get(verdict))
 
-    def refuse(self, packet: Packet | bytes, host: Host, reason: DropReason, **fields: int) -> None:
+    def refuse(self, packet: Packet | bytes, host: Host, reason: DropReason, **fields: Any) -> None:
         """Send a packet to SwitchML's UDP port that is dropped before its slot is accessed, and state the reason."""
         self.send(host.port, contribution_frame(packet, host, **fields), reason)
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
+from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet as Layer
 from scapy.packet import Raw
 
 from ptf_tests.wire import Packet, WireError
-from switchml.dataplane.constants import PROTOCOL_IPV4_TTL, PROTOCOL_UDP_PORT
+from switchml.dataplane.constants import (
+    PROTOCOL_IPV4_TTL,
+    PROTOCOL_UDP_PORT,
+    ROCEV2_OPCODE,
+    ROCEV2_QUEUE_PAIR,
+    ROCEV2_UDP_PORT,
+)
 
 __all__ = ["Host", "SWITCH_IP", "SWITCH_MAC", "contribution_frame", "describe", "layers_of", "mac_text", "result_frame"]
 
@@ -27,12 +35,21 @@ def mac_text(mac: int) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """The location of a rank: its switch port, addresses and UDP port."""
+    """The location of a rank: its switch port, addresses and UDP port.
+
+    If it has a ``queue_pair``, it is that of an RDMA card, and the UDP port is only the source port of its packets.
+    """
 
     port: int
     mac: int
     ip: int
     udp_port: int
+    queue_pair: int | None = None
+
+    @property
+    def sender(self) -> int:
+        """The number that tells the senders of a host apart in the worker table."""
+        return self.udp_port if self.queue_pair is None else 1 << 24 | self.queue_pair
 
     def moved(self, **changes: int) -> Host:
         """Return a copy with other addresses."""
@@ -43,17 +60,25 @@ def layers_of(packet: Packet | bytes, host: Host, **fields: Any) -> Layer:
     """Return a contribution in the layers that ``host`` puts around it.
 
     ``fields`` change the IPv4 header (tos, ttl, id, flags, frag, len, chksum), the UDP header (udp_len, udp_chksum,
-    dport) and the addresses (eth_dst, ipv4_dst).
+    dport), the addresses (eth_dst, ipv4_dst) and, of an RDMA card, the BTH (``bth``: fields of scapy's, such as icrc)
+    and the Q_Key (queue_key).
     """
     payload = packet if isinstance(packet, bytes) else packet.pack()
     ethernet = Ether(dst=mac_text(fields.pop("eth_dst", SWITCH_MAC)), src=mac_text(host.mac))
     udp = UDP(sport=host.udp_port, dport=fields.pop("dport", PROTOCOL_UDP_PORT))
+    content: Layer = Raw(payload)
+    if host.queue_pair is not None:
+        udp.dport = ROCEV2_UDP_PORT
+        deth = _deth(fields.pop("queue_key", 0), host.queue_pair)
+        content = BTH(**{"opcode": ROCEV2_OPCODE, "dqpn": ROCEV2_QUEUE_PAIR, **fields.pop("bth", {})}) / Raw(
+            deth + payload
+        )
     if "udp_len" in fields:
         udp.len = fields.pop("udp_len")
     if "udp_chksum" in fields:
         udp.chksum = fields.pop("udp_chksum")
     destination = str(IPv4Address(fields.pop("ipv4_dst", SWITCH_IP)))
-    return ethernet / IP(src=str(IPv4Address(host.ip)), dst=destination, **fields) / udp / Raw(payload)
+    return ethernet / IP(src=str(IPv4Address(host.ip)), dst=destination, **fields) / udp / content
 
 
 def contribution_frame(packet: Packet | bytes, host: Host, **fields: Any) -> bytes:
@@ -64,21 +89,31 @@ def contribution_frame(packet: Packet | bytes, host: Host, **fields: Any) -> byt
 def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
     """Return the frame in which the switch sends a RESULT to a rank (docs/protocol.md)."""
     addresses: dict[str, Any] = {"src": str(IPv4Address(SWITCH_IP)), "dst": str(IPv4Address(host.ip))}
-    return bytes(
-        Ether(dst=mac_text(host.mac), src=mac_text(SWITCH_MAC))
-        / IP(tos=tos, id=0, flags="DF", ttl=PROTOCOL_IPV4_TTL, **addresses)
-        / UDP(sport=PROTOCOL_UDP_PORT, dport=host.udp_port, chksum=0)
-        / Raw(packet.pack())
+    headers = Ether(dst=mac_text(host.mac), src=mac_text(SWITCH_MAC)) / IP(
+        tos=tos, id=0, flags="DF", ttl=PROTOCOL_IPV4_TTL, **addresses
     )
+    if host.queue_pair is None:
+        return bytes(headers / UDP(sport=PROTOCOL_UDP_PORT, dport=host.udp_port, chksum=0) / Raw(packet.pack()))
+    return bytes(
+        headers
+        / UDP(sport=PROTOCOL_UDP_PORT, dport=ROCEV2_UDP_PORT, chksum=0)
+        / BTH(opcode=ROCEV2_OPCODE, migreq=1, pkey=0xFFFF, dqpn=host.queue_pair)
+        / Raw(_deth(packet.secret & 0x7FFFFFFF, ROCEV2_QUEUE_PAIR) + packet.pack())
+    )
+
+
+def _deth(queue_key: int, source_queue_pair: int) -> bytes:
+    return struct.pack("!II", queue_key, source_queue_pair)
 
 
 def describe(frame: bytes) -> str:
     """Return a description of a frame in a few lines, for the message of a failure."""
     layers = Ether(frame)
     text = f"{len(frame)} bytes: {layers.summary()}"
-    if UDP in layers and PROTOCOL_UDP_PORT in (layers[UDP].sport, layers[UDP].dport):
+    if UDP in layers and (BTH in layers or PROTOCOL_UDP_PORT in (layers[UDP].sport, layers[UDP].dport)):
+        datagram = bytes(layers[UDP].payload)[: layers[UDP].len - 8]
         try:
-            packet = Packet.unpack(bytes(layers[UDP].payload)[: layers[UDP].len - 8])
+            packet = Packet.unpack(datagram[20:-4] if BTH in layers else datagram)
         except WireError as error:
             text += f"\n    {error}"
         else:

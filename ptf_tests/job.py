@@ -65,7 +65,7 @@ class Job:
                 ingress_port=host.port,
                 eth_src=host.mac,
                 ipv4_src=host.ip,
-                udp_src=host.udp_port,
+                udp_src=host.sender,
                 kind=Kind.CONTRIBUTION,
                 job=self.id,
                 worker=rank,
@@ -79,12 +79,12 @@ class Job:
     def rank_entry(self, rank: int, listeners: Sequence[int] = ()) -> fy.P4TableEntry:
         """Return the entry that addresses results to a rank; ``listeners`` are all ranks there, if there are others."""
         host = self.hosts[rank]
-        ranks = sum(1 << listener for listener in listeners or (rank,))
-        return fy.P4TableEntry(
-            "rank_table",
-            match=fy.Match(job=self.id, rank=rank),
-            action=fy.Action("address_rank", eth_dst=host.mac, ipv4_dst=host.ip, udp_dst=host.udp_port, ranks=ranks),
-        )
+        place = {"eth_dst": host.mac, "ipv4_dst": host.ip, "ranks": sum(1 << one for one in listeners or (rank,))}
+        if host.queue_pair is None:
+            action = fy.Action("address_rank", udp_dst=host.udp_port, **place)
+        else:
+            action = fy.Action("address_queue_pair", queue_pair=host.queue_pair, **place)
+        return fy.P4TableEntry("rank_table", match=fy.Match(job=self.id, rank=rank), action=action)
 
     def group_entry(self) -> fy.P4MulticastGroupEntry:
         """Return the multicast group: one replica for each rank."""

@@ -46,6 +46,7 @@ class Description:
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
     ``owned_results``: the copies of a RESULT that do not go to its owner have no values.
     ``expands_codes``: values of contributions may be codes.
+    ``rocev2``: it takes the packets of RDMA cards.
     ``floats``: how it adds floats: "digits", "full" or "a", or empty if it does not (dataplane/floats.py).
     ``compiled``: the path of the program's files for BMv2 without their suffixes.
     """
@@ -65,6 +66,7 @@ class Description:
     results_grow: bool = True
     owned_results: bool = True
     expands_codes: bool = True
+    rocev2: bool = True
     floats: str = ""
     compiled: str = str(BMV2.compiled())
 
@@ -110,6 +112,7 @@ class Target(ABC):
     owned_results = True
     # The largest number of values in a packet with codes.
     most_codes = PROTOCOL_MAX_VALUES
+    rocev2 = True
     # How it adds floats, if it does.
     floats = ""
     # The group of the tests that run with the first number of values.
@@ -326,6 +329,7 @@ class TofinoEmulator(Target):
     max_workers = 32
     loses_on_purpose = False
     owned_results = False
+    rocev2 = False
     most_codes = 0
     ignores_repeated_results = False
 
@@ -354,6 +358,7 @@ class TofinoEmulator(Target):
             loses_on_purpose=self.loses_on_purpose,
             owned_results=self.owned_results,
             expands_codes=False,
+            rocev2=self.rocev2,
         )
 
     def _sockets(self, port: int) -> tuple[Path, Path]:
@@ -411,6 +416,7 @@ class TofinoModel(Target):
             loses_on_purpose=False,
             owned_results=False,
             expands_codes=False,
+            rocev2=False,
         )
 
     def __enter__(self) -> Target:

@@ -76,7 +76,7 @@ class _WorkerTable(NativeTable):
             port=key["ingress_port"][0],
             eth_src=key["eth_src"][0],
             ipv4_src=key["ipv4_src"][0],
-            udp_src=key["udp_src"][0],
+            sender=key["udp_src"][0],
             job=key["job"][0],
             worker=key["worker"][0],
             slot_value=slot_value,
@@ -117,8 +117,9 @@ class _JobTable(NativeTable):
 
 class _RankTable(NativeTable):
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
-        eth_dst, ipv4_dst, udp_dst, ranks = arguments
-        self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst, ranks)
+        eth_dst, ipv4_dst, place, ranks = arguments
+        put = self._switch.set_rank_queue_pair if action == "address_queue_pair" else self._switch.set_rank
+        put(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, place, ranks)
 
     def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_rank(key["job"][0], key["rank"][0])

@@ -17,6 +17,15 @@ constexpr uint32_t max_values = 2048;
 constexpr uint32_t max_slot_index = 32767;
 }  // namespace protocol
 
+namespace rocev2 {
+constexpr uint32_t udp_port = 4791;
+constexpr uint32_t opcode = 100;
+constexpr uint32_t queue_pair = 0x80BEE0;
+constexpr uint32_t partition_key = 0xFFFF;
+constexpr uint32_t overhead_bytes = 24;
+constexpr uint32_t grh_bytes = 40;
+}  // namespace rocev2
+
 enum class Kind : uint8_t {
   contribution = 1,
   result = 2,
@@ -104,6 +113,7 @@ enum class DropReason : uint8_t {
   no_rank_address = 16,
   no_route = 17,
   injected_loss = 18,
+  bad_icrc = 19,
 };
 
 }  // namespace switchml::wire

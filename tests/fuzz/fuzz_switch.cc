@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/ports/rocev2_frame.h"
 #include "native/kernels/accumulate.h"
 #include "native/kernels/floats.h"
 #include "native/kernels/instructions.h"
@@ -60,7 +61,9 @@ struct Bench {
     std::vector<soft::Replica> replicas;
     for (uint8_t worker = 0; worker < worker_ports.size(); ++worker) {
       replicas.push_back({worker_ports[worker], worker});
-      pipeline.tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, 50000, uint64_t{1} << worker});
+      soft::RankAddress address{mac_of(worker), kHosts + worker, 50000, uint64_t{1} << worker};
+      if (worker_ports[worker] == 2) address.queue_pair = 50000;
+      pipeline.tables.set_rank(job, worker, address);
       admit(job, worker, worker_ports[worker], {first_half, mask, 1}, static_cast<unsigned>(worker_ports.size()),
             epoch);
     }
@@ -69,8 +72,11 @@ struct Bench {
 
   void admit(uint16_t job, uint8_t worker, uint16_t port, const soft::SlotMatch& match, unsigned world_size,
              uint16_t epoch) {
-    pipeline.tables.workers.set(key_of(job, worker, port), match,
-                                {uint64_t{1} << worker, (uint64_t{1} << world_size) - 1, epoch, job});
+    const soft::Admission admission{uint64_t{1} << worker, (uint64_t{1} << world_size) - 1, epoch, job};
+    soft::WorkerKey key = key_of(job, worker, port);
+    pipeline.tables.workers.set(key, match, admission);
+    key.sender |= wire::kIsQueuePair;
+    pipeline.tables.workers.set(key, match, admission);
   }
 
   static soft::WorkerKey key_of(uint16_t job, uint8_t worker, uint16_t port) {
@@ -84,6 +90,19 @@ struct Bench {
     return all;
   }
 };
+
+// Makes the frame of a contribution one of an RDMA card.
+void make_ud_send(std::vector<uint8_t>* frame, size_t packet_bytes) {
+  frame->insert(frame->begin() + wire::kHeadersBeforeUdpPayload, wire::kBetweenUdpAndHeader, 0);
+  frame->resize(frame->size() + wire::kIcrcBytes);
+  soft::store_ud_send(frame->data(), wire::rocev2::queue_pair, 0);
+  uint8_t* ip = frame->data() + wire::ethernet::bytes;
+  uint8_t* packet = frame->data() + wire::kHeadersBeforeUdpPayload + wire::kBetweenUdpAndHeader;
+  wire::store24(packet - wire::deth::bytes + wire::deth::source_queue_pair, 50000);
+  soft::CopiedIcrc icrc;
+  icrc.start(packet, packet_bytes, nullptr, 0);
+  icrc.store(ip, packet + packet_bytes);
+}
 
 // Returns a contribution in which most fields are right; the input decides which are wrong.
 std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uint8_t* host) {
@@ -144,6 +163,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
     wire::store16(datagram + wire::udp::dst, wire::protocol::udp_port);
     wire::store16(datagram + wire::udp::length, static_cast<uint16_t>(wire::udp::bytes + ours));
   }
+  if (before != 0 && input->ConsumeIntegralInRange<int>(0, 2) == 0) make_ud_send(&packet, ours);
   if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // damage: one byte, or another length
     if (input->ConsumeBool()) {
       packet[input->ConsumeIntegralInRange<size_t>(0, packet.size() - 1)] = input->ConsumeIntegral<uint8_t>();
@@ -164,7 +184,8 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
       view.content == soft::PacketView::Content::ours && view.payload_bytes >= wire::protocol::header_bytes;
   const wire::Header header = ours ? wire::load_header(view.payload) : wire::Header{};
   // Threads that share a device use this to hand frames to each other.
-  REQUIRE(!ours || port > 2 || wire::slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
+  REQUIRE(!ours || port > 2 ||
+          wire::slot_of_frame(datagram.data, datagram.length) == std::optional<uint32_t>(header.slot >> 1U));
   const bool known = ours && header.slot < 2 * kSlots && header.job < wire::protocol::max_jobs;
   const auto counted = [&](wire::Verdict one, wire::Verdict other) {
     const size_t index = static_cast<size_t>(header.job) << 4U;

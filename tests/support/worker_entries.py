@@ -26,7 +26,7 @@ def worker_match(
         port=port,
         eth_src=eth_src,
         ipv4_src=source[0],
-        udp_src=source[1],
+        sender=source[1],
         job=job,
         worker=worker,
         slot_value=slots[0],

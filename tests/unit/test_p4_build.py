@@ -123,7 +123,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
             ("ingress_port", 9),
             ("eth_src", 48),
             ("ipv4_src", 32),
-            ("udp_src", 16),
+            ("udp_src", 32),
             ("kind", 8),
             ("job", 16),
             ("worker", 8),
@@ -148,6 +148,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
         "flood": [("group", 16)],
         "drop_no_route": [],
         "address_rank": [("eth_dst", 48), ("ipv4_dst", 32), ("udp_dst", 16), ("ranks", 64)],
+        "address_queue_pair": [("eth_dst", 48), ("ipv4_dst", 32), ("queue_pair", 24), ("ranks", 64)],
         "lose": [("threshold", 32)],
     }
     assert {tables[name].actions["lose"].id for name in ("loss_ingress_table", "loss_egress_table")} == {
@@ -160,6 +161,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     of_all = {
         "switchml_values_per_packet": str(variant.values),
         "switchml_owned_results": None,
+        "switchml_rocev2": None,
         "switchml_leaf": None,
     }
     assert annotations == {**of_all, **streamed, **taken}

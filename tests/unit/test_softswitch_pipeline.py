@@ -11,7 +11,7 @@ KEY: dict[str, Any] = {
     "port": 1,
     "eth_src": 0,
     "ipv4_src": 0x7F000001,
-    "udp_src": 4000,
+    "sender": 4000,
     "job": 7,
     "worker": 0,
     "slot_value": 16,

@@ -61,6 +61,9 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
     apply {
         // Testing `hit`, rather than a metadata field, lets both tables share a stage.
         if (well_formed_table.apply().hit) {
+#if CAN_DECAPSULATE_ROCEV2
+            if (meta.bad_icrc == 0)
+#endif
             worker_admission.apply(hdr, meta, ingress_port);
         }
         if (meta.admitted == 1) {

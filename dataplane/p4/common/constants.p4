@@ -12,6 +12,12 @@ const bit<32> PROTOCOL_MAX_JOBS = 1024;
 const bit<32> PROTOCOL_MAX_VALUES = 2048;
 const bit<32> PROTOCOL_MAX_SLOT_INDEX = 32767;
 
+const bit<16> ROCEV2_UDP_PORT = 4791;
+const bit<8> ROCEV2_OPCODE = 100;
+const bit<24> ROCEV2_QUEUE_PAIR = 0x80BEE0;
+const bit<16> ROCEV2_PARTITION_KEY = 0xFFFF;
+const bit<16> ROCEV2_OVERHEAD_BYTES = 24;
+
 const bit<8> KIND_CONTRIBUTION = 1;
 const bit<8> KIND_RESULT = 2;
 
@@ -76,5 +82,6 @@ const bit<8> DROP_REASON_DUPLICATE = 15;
 const bit<8> DROP_REASON_NO_RANK_ADDRESS = 16;
 const bit<8> DROP_REASON_NO_ROUTE = 17;
 const bit<8> DROP_REASON_INJECTED_LOSS = 18;
+const bit<8> DROP_REASON_BAD_ICRC = 19;
 
 #endif

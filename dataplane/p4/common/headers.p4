@@ -80,6 +80,34 @@ header udp_t {
     bit<16> checksum;
 }
 
+#if CAN_DECAPSULATE_ROCEV2
+// InfiniBand Architecture Specification, volume 1, section 9.2 (base transport header) and annex A17 (RoCEv2).
+header bth_t {
+    bit<8> opcode;
+    bit<1> solicited_event;
+    bit<1> migration;
+    bit<2> padding;
+    bit<4> version;
+    bit<16> partition_key;
+    bit<8> congestion;  // marks that switches may change: the ICRC does not cover them
+    bit<24> destination_queue_pair;
+    bit<1> ack_request;
+    bit<7> reserved;
+    bit<24> sequence_number;
+}
+
+// Section 9.3.4 (datagram extended transport header).
+header deth_t {
+    bit<32> queue_key;
+    bit<8> reserved;
+    bit<24> source_queue_pair;
+}
+
+header icrc_t {
+    bit<32> crc;
+}
+#endif
+
 header switchml_t {
     bit<8> version;
     bit<8> kind;
@@ -121,10 +149,17 @@ struct headers_t {
     ipv4_header_t ipv4;
     icmp_t icmp;
     udp_t udp;
+#if CAN_DECAPSULATE_ROCEV2
+    bth_t bth;
+    deth_t deth;
+#endif
     switchml_t switchml;
     values_t values;
 #if CAN_EXPAND_CODES
     codes_t codes;
+#endif
+#if CAN_DECAPSULATE_ROCEV2
+    icrc_t icrc;
 #endif
 }
 

@@ -42,9 +42,54 @@ parser PacketParser(packet_in packet, inout headers_t hdr) {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst) {
             PROTOCOL_UDP_PORT: parse_switchml;
+#if CAN_DECAPSULATE_ROCEV2
+            ROCEV2_UDP_PORT: look_at_rocev2;
+#endif
             default: accept;
         }
     }
+
+#if CAN_DECAPSULATE_ROCEV2
+    // The other packets of hosts' RDMA traffic are ordinary.
+    state look_at_rocev2 {
+        bth_t bth = packet.lookahead<bth_t>();
+        transition select(bth.opcode, bth.destination_queue_pair) {
+            (ROCEV2_OPCODE, ROCEV2_QUEUE_PAIR): parse_rocev2;
+            default: accept;
+        }
+    }
+
+    state parse_rocev2 {
+        packet.extract(hdr.bth);
+        packet.extract(hdr.deth);
+        packet.extract(hdr.switchml);
+        transition select(hdr.udp.length) {
+            UDP_LENGTH_EMPTY + ROCEV2_OVERHEAD_BYTES: parse_icrc;
+            UDP_LENGTH_VALUES + ROCEV2_OVERHEAD_BYTES: parse_values_and_icrc;
+#if CAN_EXPAND_CODES
+            UDP_LENGTH_CODES + ROCEV2_OVERHEAD_BYTES: parse_codes_and_icrc;
+#endif
+            default: accept;
+        }
+    }
+
+    state parse_values_and_icrc {
+        packet.extract(hdr.values);
+        transition parse_icrc;
+    }
+
+#if CAN_EXPAND_CODES
+    state parse_codes_and_icrc {
+        packet.extract(hdr.codes);
+        transition parse_icrc;
+    }
+#endif
+
+    state parse_icrc {
+        packet.extract(hdr.icrc);
+        transition accept;
+    }
+#endif
 
     state parse_switchml {
         packet.extract(hdr.switchml);
@@ -78,8 +123,15 @@ control PacketDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
+#if CAN_DECAPSULATE_ROCEV2
+        packet.emit(hdr.bth);
+        packet.emit(hdr.deth);
+#endif
         packet.emit(hdr.switchml);
         packet.emit(hdr.values);
+#if CAN_DECAPSULATE_ROCEV2
+        packet.emit(hdr.icrc);
+#endif
     }
 }
 

@@ -20,6 +20,18 @@ control RankAddress(inout headers_t hdr, inout metadata_t meta, in bit<16> rank)
         hdr.udp.dst = udp_dst;
     }
 
+#if CAN_DECAPSULATE_ROCEV2
+    // For a rank with an RDMA card; encapsulation.p4 does the rest.
+    @name(".SwitchMLEgress.address_queue_pair")
+    action address_queue_pair(mac_t eth_dst, ipv4_t ipv4_dst, bit<24> queue_pair, bitmap_t ranks) {
+        meta.listeners = ranks;
+        hdr.ethernet.dst = eth_dst;
+        hdr.ipv4.dst = ipv4_dst;
+        hdr.bth.setValid();
+        hdr.bth.destination_queue_pair = queue_pair;
+    }
+#endif
+
     @name(".SwitchMLEgress.rank_table")
     table rank_table {
         key = {
@@ -28,6 +40,9 @@ control RankAddress(inout headers_t hdr, inout metadata_t meta, in bit<16> rank)
         }
         actions = {
             address_rank;
+#if CAN_DECAPSULATE_ROCEV2
+            address_queue_pair;
+#endif
             @defaultonly NoAction;
         }
         const default_action = NoAction();

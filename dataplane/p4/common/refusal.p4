@@ -85,6 +85,12 @@ control Refusal(in headers_t hdr, inout metadata_t meta, in ParserStatus_t parse
             in_range = 1;
         }
         refusal_table.apply();
+#if CAN_DECAPSULATE_ROCEV2
+        // It was not looked up in the worker table (admission.p4).
+        if (meta.reason == DROP_REASON_UNKNOWN_WORKER && meta.bad_icrc == 1) {
+            meta.reason = DROP_REASON_BAD_ICRC;
+        }
+#endif
     }
 }
 

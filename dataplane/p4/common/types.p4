@@ -49,6 +49,11 @@ struct metadata_t {
     bit<1> ours;            // a SwitchML packet: UDP to PROTOCOL_UDP_PORT
     bit<1> has_values;      // the packet came with values
 
+#if CAN_DECAPSULATE_ROCEV2
+    bit<32> sender;         // the sender's UDP port, or its queue pair with bit 24 set
+    bit<1> bad_icrc;
+#endif
+
     // From the sender's entry in the worker table.
     bit<1> admitted;
     bitmap_t worker_bit;

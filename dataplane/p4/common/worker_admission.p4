@@ -60,13 +60,16 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ing
 #elif CAN_ADD_FLOATS
     @switchml_formats(float32)
 #endif
+#if CAN_DECAPSULATE_ROCEV2
+    @switchml_rocev2
+#endif
     @switchml_leaf
     table worker_table {
         key = {
             ingress_port: exact @name("ingress_port");
             hdr.ethernet.src: exact @name("eth_src");
             hdr.ipv4.src: exact @name("ipv4_src");
-            hdr.udp.src: exact @name("udp_src");
+            SENDER: exact @name("udp_src");
             hdr.switchml.kind: exact @name("kind");
             hdr.switchml.job: exact @name("job");
             hdr.switchml.worker: exact @name("worker");

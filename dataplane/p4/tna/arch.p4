@@ -38,6 +38,10 @@ header bridged_metadata_t {
 // Whether a packet may grow in the switch.
 #define CAN_GROW 1
 
+// Whether packets of RDMA cards are taken (encapsulation.p4), and the number that tells a host's senders apart.
+#define CAN_DECAPSULATE_ROCEV2 0
+#define SENDER hdr.udp.src
+
 // Whether some copies of a RESULT can leave without its values. The egress parser cannot pass over them, because it
 // reads at most 160 bytes of a packet.
 #define CAN_REMOVE_VALUES 0

@@ -7,6 +7,8 @@
 #include "../common/loss.p4"
 #include "counters.p4"
 #include "codes.p4"
+#include "invariant_crc.p4"
+#include "../common/encapsulation.p4"
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
@@ -36,6 +38,8 @@ control SwitchMLVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     IngressLoss() ingress_loss;
+    InvariantCrc() invariant_crc;
+    Decapsulation() decapsulation;
     CodeExpansion() code_expansion;
     PacketProcessing() packet_processing;
     ResultFormat() result_format;
@@ -44,9 +48,16 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 #endif
     DropCounter() drop_counter_of_ingress;
 
+    bit<32> icrc;
+
     apply {
         ingress_loss.apply(meta, standard_metadata.ingress_port);
         if (meta.reason == DROP_REASON_NONE) {
+            if (hdr.icrc.isValid()) {
+                invariant_crc.apply(hdr, icrc);
+                meta.bad_icrc = (bit<1>)(icrc != hdr.icrc.crc);
+            }
+            decapsulation.apply(hdr, meta);
             code_expansion.apply(hdr);
             packet_processing.apply(hdr, meta, standard_metadata.ingress_port,
                                     (bit<1>)(standard_metadata.parser_error != error.NoError));
@@ -75,6 +86,8 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     RankAddress() rank_address;
     OwnersValues() owners_values;
+    Encapsulation() encapsulation;
+    InvariantCrc() invariant_crc;
     EgressLoss() egress_loss;
     DropCounter() drop_counter_of_egress;
 
@@ -90,6 +103,10 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
             rank_address.apply(hdr, meta, rank);
             owners_values.apply(hdr, meta.listeners);
+            encapsulation.apply(hdr);
+            if (hdr.icrc.isValid()) {
+                invariant_crc.apply(hdr, hdr.icrc.crc);
+            }
         }
 
         if (meta.flooded == 1 && standard_metadata.egress_port == standard_metadata.ingress_port) {

@@ -42,7 +42,7 @@ class WorkerMatch:
         port: int,
         eth_src: int,
         ipv4_src: int,
-        udp_src: int,
+        sender: int,
         job: int,
         worker: int,
         slot_value: int,
@@ -150,6 +150,13 @@ class Switch:
     ) -> None:
         """
         Set an entry of rank_table. `ranks` are those that listen at the address, as a bitmap; by default only `rank`.
+        """
+
+    def set_rank_queue_pair(
+        self, job: int, rank: int, eth_dst: int, ipv4_dst: int, queue_pair: int, ranks: int
+    ) -> None:
+        """
+        Set an entry of rank_table for a rank with an RDMA card, as set_rank() does.
         """
 
     def delete_rank(self, job: int, rank: int) -> None:

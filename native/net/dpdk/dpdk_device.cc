@@ -147,9 +147,10 @@ void DpdkDevice::hand_over(size_t first) {
 
 uint16_t DpdkDevice::owner_of(const rte_mbuf* frame) const {
   std::array<uint8_t, wire::kBytesToSlot> joined;
-  const void* start = rte_pktmbuf_read(frame, 0, joined.size(), joined.data());
-  if (start == nullptr) return index_;  // too short to have a slot
-  const auto slot = wire::slot_of_frame(static_cast<const uint8_t*>(start));
+  const auto bytes = std::min<uint32_t>(rte_pktmbuf_pkt_len(frame), joined.size());
+  const void* start = rte_pktmbuf_read(frame, 0, bytes, joined.data());
+  if (start == nullptr) return index_;  // its segments are shorter than its length says
+  const auto slot = wire::slot_of_frame(static_cast<const uint8_t*>(start), bytes);
   return slot ? static_cast<uint16_t>(wire::part_of_slot(*slot, port_->queues())) : index_;
 }
 

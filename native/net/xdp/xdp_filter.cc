@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "native/wire/frame_headers.h"
+#include "native/wire/rocev2.h"
 
 namespace switchml::net {
 namespace {
@@ -68,6 +69,14 @@ class Program {
     jumps_.push_back(instructions_.size());
     append(instruction(BPF_JMP | BPF_JGT | BPF_X, what, than, 0, 0));
   }
+  // Passes over what `body` appends.
+  template <class Body>
+  void only_if_equal(Register what, int32_t value, Body body) {
+    const size_t jump = instructions_.size();
+    append(instruction(BPF_JMP | BPF_JNE | BPF_K, what, 0, 0, value));
+    body();
+    instructions_[jump].off = static_cast<int16_t>(instructions_.size() - jump - 1);
+  }
   std::vector<bpf_insn> finish() {
     for (const size_t jump : jumps_) instructions_[jump].off = static_cast<int16_t>(instructions_.size() - jump - 1);
     append(set(r0, XDP_PASS));
@@ -80,10 +89,12 @@ class Program {
   std::vector<size_t> jumps_;
 };
 
-// Redirects the packets that the pipeline's parser also accepts: UDP right after 20 bytes of IPv4, not a fragment.
+// Redirects the packets that the pipeline's parser also accepts: UDP right after 20 bytes of IPv4, not a fragment; of
+// those of RDMA, UD SENDs to the switch.
 std::vector<bpf_insn> make_program(int ports, int sockets) {
   constexpr size_t kIp = wire::ethernet::bytes;
   constexpr size_t kUdp = kIp + wire::ipv4::bytes;
+  constexpr size_t kBth = kUdp + wire::udp::bytes;
   constexpr int kKey = -static_cast<int>(sizeof(uint32_t));  // on the stack
   Program program;
   program.append(copy(r6, r1));
@@ -102,6 +113,18 @@ std::vector<bpf_insn> make_program(int ports, int sockets) {
   program.append(keep_bits(r5, htons(wire::ipv4::more_fragments_or_offset)));
   program.pass_unless_equal(r5, 0);
   program.append(load(BPF_H, r5, r2, kUdp + wire::udp::dst));
+  program.only_if_equal(r5, htons(wire::rocev2::udp_port), [&] {
+    // RDMA that is not for the switch is the kernel's; is_for_switch() says the same.
+    program.append(copy(r4, r2));
+    program.append(add(r4, kBth + wire::bth::bytes));
+    program.pass_if_greater(r4, r3);
+    program.append(load(BPF_B, r4, r2, kBth + wire::bth::opcode));
+    program.pass_unless_equal(r4, wire::rocev2::opcode);
+    for (size_t i = 0; i < 3; ++i) {
+      program.append(load(BPF_B, r4, r2, kBth + wire::bth::destination_queue_pair + i));
+      program.pass_unless_equal(r4, wire::rocev2::queue_pair >> (16 - 8 * i) & 0xFFU);
+    }
+  });
   program.append(instruction(BPF_STX | BPF_MEM | BPF_W, stack, r5, kKey, 0));
   program.append(copy(r2, stack));
   program.append(add(r2, kKey));

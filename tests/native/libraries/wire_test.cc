@@ -128,25 +128,48 @@ std::array<uint8_t, kBytesToSlot> frame_of(uint32_t slot, uint16_t udp_src, uint
   return frame;
 }
 
+std::optional<uint32_t> slot_of(const std::array<uint8_t, kBytesToSlot>& frame, size_t bytes = kBytesToSlot) {
+  return slot_of_frame(frame.data(), bytes);
+}
+
+// The same as a UD SEND of an RDMA card.
+std::array<uint8_t, kBytesToSlot> ud_send_of(uint32_t slot, uint16_t udp_src, uint32_t queue_pair) {
+  std::array<uint8_t, kBytesToSlot> frame = frame_of(slot, udp_src, rocev2::udp_port);
+  uint8_t* payload = &frame[kHeadersBeforeUdpPayload];
+  std::copy_backward(payload, payload + protocol::header_bytes, frame.end());
+  payload[bth::opcode] = rocev2::opcode;
+  store24(payload + bth::destination_queue_pair, queue_pair);
+  return frame;
+}
+
+TEST(FrameSlot, IsFoundInUdSendsToTheSwitch) {
+  EXPECT_EQ(slot_of(ud_send_of(300, 50000, rocev2::queue_pair)), 300U);
+  EXPECT_EQ(slot_of(ud_send_of(301, protocol::udp_port, rocev2::queue_pair)), 301U);
+  EXPECT_FALSE(slot_of(ud_send_of(300, 50000, rocev2::queue_pair), kBytesToSlot - 1).has_value());
+  EXPECT_FALSE(slot_of(ud_send_of(300, 50000, 17)).has_value());
+}
+
 TEST(FrameSlot, IsFoundInPacketsToAndFromTheSwitch) {
-  EXPECT_EQ(slot_of_frame(frame_of(300, 50000, protocol::udp_port).data()), 300U);
-  EXPECT_EQ(slot_of_frame(frame_of(301, protocol::udp_port, 50000).data()), 301U);
+  EXPECT_EQ(slot_of(frame_of(300, 50000, protocol::udp_port)), 300U);
+  EXPECT_EQ(slot_of(frame_of(301, protocol::udp_port, 50000)), 301U);
+  EXPECT_EQ(slot_of(frame_of(300, 50000, protocol::udp_port), kBytesToSlot - kBetweenUdpAndHeader), 300U);
+  EXPECT_FALSE(slot_of(frame_of(300, 50000, protocol::udp_port), kBytesToSlot - kBetweenUdpAndHeader - 1).has_value());
 }
 
 TEST(FrameSlot, OtherFramesHaveNone) {
-  EXPECT_FALSE(slot_of_frame(frame_of(300, 50000, 50001).data()).has_value());
+  EXPECT_FALSE(slot_of(frame_of(300, 50000, 50001)).has_value());
   auto frame = frame_of(300, 50000, protocol::udp_port);
   frame[ethernet::bytes + ipv4::protocol] = 6;
-  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  EXPECT_FALSE(slot_of(frame).has_value());
   frame = frame_of(300, 50000, protocol::udp_port);
   frame[ethernet::bytes + ipv4::version_and_length] = 0x46;
-  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  EXPECT_FALSE(slot_of(frame).has_value());
   frame = frame_of(300, 50000, protocol::udp_port);
   store16(&frame[ethernet::bytes + ipv4::fragment], 1);
-  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  EXPECT_FALSE(slot_of(frame).has_value());
   frame = frame_of(300, 50000, protocol::udp_port);
   store16(&frame[ethernet::type], ethernet::type_vlan);
-  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  EXPECT_FALSE(slot_of(frame).has_value());
 }
 
 }  // namespace

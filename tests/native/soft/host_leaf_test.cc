@@ -129,7 +129,7 @@ class HostLeafWindow : public testing::Test {
       BareContribution result;
       result.header = header;
       result.ipv4_src = kParent;
-      result.udp_src = kParentPort;
+      result.sender = kParentPort;
       result.payload_bytes = words.size();
       result.values = {words.data(), nullptr};
       EXPECT_EQ(pipeline_.contribute(*uplink_, result), wire::Verdict::completed);

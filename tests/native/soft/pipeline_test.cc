@@ -62,7 +62,7 @@ class Bench {
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       const WorkerKey key{kPort, 0, 1, static_cast<uint16_t>(kFirstUdpPort + rank), kJob, rank, 0};
       pipeline_.tables.workers.set(key, {0, 0, 1}, {uint64_t{1} << rank, (1U << kRanks) - 1, kEpoch, kJob});
-      pipeline_.tables.set_rank(kJob, rank, {0, 1, key.udp_src});
+      pipeline_.tables.set_rank(kJob, rank, {0, 1, static_cast<uint16_t>(key.sender)});
       replicas.push_back({kPort, rank});
     }
     pipeline_.tables.set_group(kJob, replicas);
@@ -83,7 +83,7 @@ class Bench {
     one.header.phase = phase;
     one.header.chunk = chunk;
     one.ipv4_src = 1;
-    one.udp_src = static_cast<uint16_t>(kFirstUdpPort + rank);
+    one.sender = static_cast<uint16_t>(kFirstUdpPort + rank);
     one.payload_bytes = empty ? 0 : kValues * sizeof(uint32_t);
     one.values = values;
     const auto verdict = pipeline_.contribute(*port_, one);

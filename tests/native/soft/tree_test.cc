@@ -117,7 +117,7 @@ class Node {
     BareContribution one;
     one.header = header;
     one.ipv4_src = from;
-    one.udp_src = kUdpPort;
+    one.sender = kUdpPort;
     one.payload_bytes = words.empty() && shared == nullptr ? 0 : kValues * sizeof(uint32_t);
     one.values = {shared == nullptr ? bytes.data() : nullptr, shared};
     const auto verdict = pipeline_.contribute(*ports_.find(from == parent_ ? kUplink : kPort), one);

@@ -92,7 +92,7 @@ TEST(WorkerTable, LastFoundEntryStaysRightWhenManyOthersCome) {
   ASSERT_EQ(epoch_of(&table, kKey, 0), 1);
   for (uint16_t udp = 0; udp < 2000; ++udp) {
     WorkerKey other = kKey;
-    other.udp_src = udp;
+    other.sender = udp;
     table.set(other, {0, kAnySlot, 1}, admission(2));
   }
   EXPECT_EQ(epoch_of(&table, kKey, 0), 1);
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Fields, WorkerTableKey,
                          testing::Values(KeyChange{"ingress_port", [](WorkerKey* key) { key->ingress_port ^= 1; }},
                                          KeyChange{"eth_src", [](WorkerKey* key) { key->eth_src ^= 1ULL << 47U; }},
                                          KeyChange{"ipv4_src", [](WorkerKey* key) { key->ipv4_src ^= 1; }},
-                                         KeyChange{"udp_src", [](WorkerKey* key) { key->udp_src ^= 1; }},
+                                         KeyChange{"sender", [](WorkerKey* key) { key->sender ^= 1; }},
                                          KeyChange{"job", [](WorkerKey* key) { key->job ^= 1; }},
                                          KeyChange{"worker", [](WorkerKey* key) { key->worker ^= 1; }},
                                          KeyChange{"secret", [](WorkerKey* key) { key->secret ^= 1U << 31U; }},

@@ -14,6 +14,7 @@
 
 #include "dataplane/softswitch/native/bindings/module.h"
 #include "native/bindings/by_name.h"
+#include "native/wire/rocev2.h"
 
 template <>
 struct switchml::bindings::Converter<switchml::wire::Kind> {
@@ -44,7 +45,7 @@ L2Action l2_action(const nb::tuple& action) {
   return {L2Action::Kind::flood, number<uint16_t>(argument, "group")};
 }
 
-LossTable Tables::* loss_table(const std::string& direction) {
+LossTable Tables::*loss_table(const std::string& direction) {
   if (direction == "ingress") return &Tables::loss_ingress;
   if (direction == "egress") return &Tables::loss_egress;
   throw std::invalid_argument("direction is '" + direction + "'; it must be 'ingress' or 'egress'");
@@ -53,22 +54,22 @@ LossTable Tables::* loss_table(const std::string& direction) {
 }  // namespace
 
 void define_worker_match(nb::module_& module) {
-  const auto port = [](WorkerMatch& match) -> auto& { return match.key.ingress_port; };
-  const auto eth_src = [](WorkerMatch& match) -> auto& { return match.key.eth_src; };
-  const auto ipv4_src = [](WorkerMatch& match) -> auto& { return match.key.ipv4_src; };
-  const auto udp_src = [](WorkerMatch& match) -> auto& { return match.key.udp_src; };
-  const auto job = [](WorkerMatch& match) -> auto& { return match.key.job; };
-  const auto worker = [](WorkerMatch& match) -> auto& { return match.key.worker; };
-  const auto slot_value = [](WorkerMatch& match) -> auto& { return match.slots.value; };
-  const auto slot_mask = [](WorkerMatch& match) -> auto& { return match.slots.mask; };
-  const auto priority = [](WorkerMatch& match) -> auto& { return match.slots.priority; };
-  const auto secret = [](WorkerMatch& match) -> auto& { return match.key.secret; };
-  const auto kind = [](WorkerMatch& match) -> auto& { return match.key.kind; };
+  const auto port = [](WorkerMatch & match) -> auto& { return match.key.ingress_port; };
+  const auto eth_src = [](WorkerMatch & match) -> auto& { return match.key.eth_src; };
+  const auto ipv4_src = [](WorkerMatch & match) -> auto& { return match.key.ipv4_src; };
+  const auto sender = [](WorkerMatch & match) -> auto& { return match.key.sender; };
+  const auto job = [](WorkerMatch & match) -> auto& { return match.key.job; };
+  const auto worker = [](WorkerMatch & match) -> auto& { return match.key.worker; };
+  const auto slot_value = [](WorkerMatch & match) -> auto& { return match.slots.value; };
+  const auto slot_mask = [](WorkerMatch & match) -> auto& { return match.slots.mask; };
+  const auto priority = [](WorkerMatch & match) -> auto& { return match.slots.priority; };
+  const auto secret = [](WorkerMatch & match) -> auto& { return match.key.secret; };
+  const auto kind = [](WorkerMatch & match) -> auto& { return match.key.kind; };
   bindings::define_by_name<WorkerMatch>(
       module, "WorkerMatch",
       "The key of an entry of worker_table. Raises ValueError for a number that is out of range.",
       bindings::required("port", port, kMostPort), bindings::required("eth_src", eth_src, kMostEthernet),
-      bindings::required("ipv4_src", ipv4_src), bindings::required("udp_src", udp_src), bindings::required("job", job),
+      bindings::required("ipv4_src", ipv4_src), bindings::required("sender", sender), bindings::required("job", job),
       bindings::required("worker", worker), bindings::required("slot_value", slot_value),
       bindings::required("slot_mask", slot_mask),
       // P4Runtime: a ternary match has a positive priority.
@@ -138,6 +139,18 @@ void bind_tables(nb::class_<Switch>* cls) {
       nb::arg("job"), nb::arg("rank"), nb::arg("eth_dst"), nb::arg("ipv4_dst"), nb::arg("udp_dst"),
       nb::arg("ranks") = nb::none(),
       "Set an entry of rank_table. `ranks` are those that listen at the address, as a bitmap; by default only `rank`.");
+  cls->def(
+      "set_rank_queue_pair",
+      [](Switch* self, Int job, Int rank, Int eth_dst, Int ipv4_dst, Int queue_pair, Int ranks) {
+        const auto id = number<uint16_t>(job, "job");
+        const auto of = number<uint16_t>(rank, "rank");
+        const RankAddress address{number<uint64_t>(eth_dst, "eth_dst", kMostEthernet),
+                                  number<uint32_t>(ipv4_dst, "ipv4_dst"), 0, number<uint64_t>(ranks, "ranks"),
+                                  number<uint32_t>(queue_pair, "queue_pair", wire::kQueuePairs - 1)};
+        control(self, [&](Pipeline& p) { p.tables.set_rank(id, of, address); });
+      },
+      nb::arg("job"), nb::arg("rank"), nb::arg("eth_dst"), nb::arg("ipv4_dst"), nb::arg("queue_pair"), nb::arg("ranks"),
+      "Set an entry of rank_table for a rank with an RDMA card, as set_rank() does.");
   cls->def(
       "delete_rank",
       [](Switch* self, Int job, Int rank) {

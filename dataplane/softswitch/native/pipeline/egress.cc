@@ -1,17 +1,31 @@
 #include "dataplane/softswitch/native/pipeline/egress.h"
 
+#include <algorithm>
+
 namespace switchml::soft {
 
 void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& packets,
                           const std::vector<RankAddress>& ranks) {
   PipelinePort* out = ports_->find(port);
   if (out == nullptr) return;
+  if (!out->carries_frames() && drop_for_queue_pairs(packets, ranks)) return;
   if (tables_->loss_egress.covers(port)) {
     send_what_is_not_lost(out, packets, ranks);
   } else {
     out->send_results(packets, ranks, tables_->switch_address, &(*drops_)[wire::DropReason::injected_loss]);
   }
   flush_later(port);
+}
+
+// The kernel writes the headers of a UDP port's packets. A burst of which a copy is for a queue pair is not sent there:
+// the controller never asks for one.
+bool Egress::drop_for_queue_pairs(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks) {
+  const bool any = std::any_of(ranks.begin(), ranks.end(), [](const RankAddress& rank) { return rank.queue_pair; });
+  if (!any) return false;
+  for (const OutgoingPacket& packet : packets) {
+    (*drops_)[wire::DropReason::no_route].add(ranks.size(), packet.trigger_bytes);
+  }
+  return true;
 }
 
 // Each copy of a packet is lost independently of the others.

@@ -16,7 +16,8 @@ class Egress {
   // All of the arguments must outlive this object.
   Egress(Tables* tables, const PortTable* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
 
-  // Sends each packet to each rank out of `port`. Does nothing if the port does not exist.
+  // Sends each packet to each rank out of `port`. Does nothing if the port does not exist. If a rank has a queue pair
+  // and the port is one of UDP, the packets are dropped and counted as no_route.
   void send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
 
   // Sends a frame out of `port`. A frame to a port that does not exist is dropped without being counted, as in BMv2,
@@ -27,6 +28,8 @@ class Egress {
   void flush();
 
  private:
+  // Returns whether it has dropped the packets.
+  bool drop_for_queue_pairs(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
   void send_what_is_not_lost(PipelinePort* port, const std::vector<OutgoingPacket>& packets,
                              const std::vector<RankAddress>& ranks);
   void flush_later(uint16_t port);

@@ -94,7 +94,7 @@ PacketView Pipeline::view_without_packet(size_t payload_bytes) {
 std::optional<wire::Verdict> Pipeline::contribute(const PipelinePort& ingress, const BareContribution& contribution) {
   PacketView packet = view_without_packet(contribution.payload_bytes);
   packet.ipv4_src = contribution.ipv4_src;
-  packet.udp_src = contribution.udp_src;
+  packet.sender = contribution.sender;
   return decide(ingress, packet, contribution.header, contribution.values);
 }
 
@@ -107,9 +107,10 @@ void Pipeline::send_completed(size_t half, const Completion& completion) {
 std::optional<wire::Verdict> Pipeline::decide(const PipelinePort& ingress, const PacketView& packet,
                                               const wire::Header& header, const Values& values) {
   auto reason = malformed(ingress, packet, header);
-  WorkerEntry* worker = reason ? nullptr : find_sender(ingress, packet, header);
+  const bool intact = reason || is_intact(packet);
+  WorkerEntry* worker = reason || !intact ? nullptr : find_sender(ingress, packet, header);
   if (worker == nullptr) {
-    if (!reason) reason = why_not_admitted(header);
+    if (!reason) reason = why_not_admitted(header, intact);
     // Only a parent sends RESULTs.
     if (is_result(header)) reason = std::min(*reason, wire::DropReason::forged_result);
     drops[*reason].add(1, packet.frame_bytes);
@@ -133,7 +134,7 @@ Values Pipeline::in_words(const wire::Header& header, const Values& values) {
 
 WorkerEntry* Pipeline::find_sender(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header) {
   if (header.slot >= slots_->halves()) return nullptr;  // an entry may cover more slots than there are registers
-  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
+  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.sender,
                       header.job,       header.worker,  header.secret,   static_cast<wire::Kind>(header.kind)};
   return tables.workers.find(key, header.slot);
 }
@@ -146,10 +147,10 @@ bool Pipeline::ends_early(const PacketView& packet) const {
   if (packet.udp_length < wire::udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
   const auto ends_before = [&](size_t full) {
     return packet.udp_length == wire::udp::bytes + full &&
-           (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
+           (packet.payload_bytes < full + packet.icrc_bytes || packet.ipv4_length < kBeforePayload + full);
   };
   const size_t values = slots_->values_per_packet();
-  return ends_before(kEmpty + values * sizeof(uint32_t)) || ends_before(kEmpty + values);
+  return ends_before(kEmpty) || ends_before(kEmpty + values * sizeof(uint32_t)) || ends_before(kEmpty + values);
 }
 
 // Checks in the order of precedence of drop_reason in constants.toml.
@@ -175,11 +176,12 @@ std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress,
   return std::nullopt;
 }
 
-wire::DropReason Pipeline::why_not_admitted(const wire::Header& header) const {
+wire::DropReason Pipeline::why_not_admitted(const wire::Header& header, bool intact) const {
   const SlotRange* range = tables.find_job(header.job);
   if (range == nullptr) return wire::DropReason::unknown_job;
   const bool known_slot = header.slot < slots_->halves() && (header.slot & range->mask) == range->value;
-  return known_slot ? wire::DropReason::unknown_worker : wire::DropReason::slot_out_of_range;
+  if (!known_slot) return wire::DropReason::slot_out_of_range;
+  return intact ? wire::DropReason::unknown_worker : wire::DropReason::bad_icrc;
 }
 
 wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,

@@ -26,7 +26,7 @@ namespace switchml::soft {
 struct BareContribution {
   wire::Header header;
   uint32_t ipv4_src = 0;
-  uint16_t udp_src = 0;      // the number of the connection
+  uint16_t sender = 0;       // the number of the connection
   size_t payload_bytes = 0;  // of the values that its packet would have
   Values values;             // words, never codes
 };
@@ -77,8 +77,9 @@ class Pipeline {
   // Returns the values of a contribution as words: those that its codes stand for, if it has codes. Valid until the
   // next call.
   Values in_words(const wire::Header& header, const Values& values);
-  // Returns why worker_table has no entry for a packet.
-  wire::DropReason why_not_admitted(const wire::Header& header) const;
+  // Returns why a packet is not admitted that nothing else is wrong with: worker_table has no entry for it, or it is
+  // not intact.
+  wire::DropReason why_not_admitted(const wire::Header& header, bool intact) const;
   // Returns the entry that admits a packet, or null.
   WorkerEntry* find_sender(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header);
   // Updates the slot's registers, sends what follows from them and returns the verdict.

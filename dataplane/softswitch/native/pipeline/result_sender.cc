@@ -55,11 +55,10 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
   }
   owners_.push_back(result.header.owner);
   // The datagram of the trigger may be longer or shorter than that of the result.
-  const size_t datagram_bytes = trigger.udp_length - wire::udp::bytes;
-  const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
+  const size_t read_bytes = trigger.udp_length - wire::udp::bytes + trigger.icrc_bytes;
+  const size_t trailer_bytes = trigger.payload_bytes - read_bytes;
   packets_.push_back({stored, wire::protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
-                      trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes,
-                      trigger.frame_bytes});
+                      trailer_bytes > 0 ? trigger.payload + read_bytes : nullptr, trailer_bytes, trigger.frame_bytes});
   if (result.payload_bytes > 0) result.half->result_burst = burst_;
   // The trailer is part of the received packet, which is not kept.
   if (packets_.size() == most_packets_ || trailer_bytes > 0) flush();

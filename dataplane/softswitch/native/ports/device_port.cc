@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "dataplane/softswitch/native/ports/result_frame.h"
 #include "native/wire/constants.h"
 
 namespace switchml::soft {
@@ -14,6 +13,7 @@ namespace switchml::soft {
 DevicePort::DevicePort(uint16_t number, std::unique_ptr<net::FrameDevice> device, bool busy)
     : Port(number, true), device_(std::move(device)), schedule_(busy) {
   device_->accept_udp_port(wire::protocol::udp_port, true);
+  device_->accept_udp_port(wire::rocev2::udp_port, true);
 }
 
 PortCounters DevicePort::counters() const {
@@ -38,22 +38,23 @@ bool DevicePort::receive(ReceiveBuffers* buffers) const {
 void DevicePort::send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
                               const SwitchAddress& own, Counter* injected_loss) {
   for (const OutgoingPacket& packet : packets) {
-    if (has_egress_faults() || packet.trailer_bytes > 0) {
-      for (const RankAddress& rank : ranks) {
-        make_result(packet, rank, own, &result_);
-        send_frame(result_.data(), result_.size(), injected_loss);
-      }
-      continue;
-    }
+    const bool each_whole = has_egress_faults() || packet.trailer_bytes > 0;
     const size_t bytes = wire::kHeadersBeforeUdpPayload + packet.header_bytes;
     headers_.resize(ranks.size() * bytes);
-    uint8_t* header = headers_.data();
+    size_t copies = 0;
+    results_.start(packet);
     for (const RankAddress& rank : ranks) {
+      if (each_whole || rank.queue_pair) {
+        const std::vector<uint8_t>& frame = results_.frame_to(rank, own);
+        send_frame(frame.data(), frame.size(), injected_loss);
+        continue;
+      }
+      uint8_t* header = headers_.data() + copies++ * bytes;
       store_result_headers(packet, rank, own, header);
       std::memcpy(header + wire::kHeadersBeforeUdpPayload, packet.header, packet.header_bytes);
-      header += bytes;
     }
-    device_->send({headers_.data(), bytes, ranks.size()}, packet.payload, packet.payload_bytes, net::Checksums::ipv4);
+    if (copies == 0) continue;
+    device_->send({headers_.data(), bytes, copies}, packet.payload, packet.payload_bytes, net::Checksums::ipv4);
   }
 }
 

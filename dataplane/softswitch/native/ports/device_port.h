@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/result_frame.h"
 #include "native/net/frame_device.h"
 #include "native/runtime/poll_schedule.h"
 
@@ -51,7 +52,7 @@ class DevicePort : public Port {
   std::unique_ptr<net::FrameDevice> device_;
   runtime::PollSchedule schedule_;
   std::vector<uint8_t> headers_;  // headers of the copies of one RESULT
-  std::vector<uint8_t> result_;   // the frame being made, if faults must decide about each copy
+  ResultFrames results_;          // of the copies that differ in more than headers, or that faults must decide about
 };
 
 // Throws std::invalid_argument if there is not a queue for each shard, and std::system_error.

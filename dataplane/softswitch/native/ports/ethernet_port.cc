@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "dataplane/softswitch/native/ports/result_frame.h"
-
 namespace switchml::soft {
 
 PortCounters EthernetPort::counters() const {
@@ -18,9 +16,10 @@ PortCounters EthernetPort::counters() const {
 void EthernetPort::send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
                                 const SwitchAddress& own, Counter* injected_loss) {
   for (const OutgoingPacket& packet : packets) {
+    results_.start(packet);
     for (const RankAddress& rank : ranks) {
-      make_result(packet, rank, own, &result_);
-      send_frame(result_.data(), result_.size(), injected_loss);
+      const std::vector<uint8_t>& frame = results_.frame_to(rank, own);
+      send_frame(frame.data(), frame.size(), injected_loss);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "dataplane/softswitch/native/ports/frame_batch.h"
 #include "dataplane/softswitch/native/ports/frame_socket.h"
 #include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/result_frame.h"
 
 namespace switchml::soft {
 
@@ -44,7 +45,7 @@ class EthernetPort : public Port {
 
   FrameSocket socket_;
   FrameSendQueue queue_;
-  std::vector<uint8_t> result_;  // the frame being made
+  ResultFrames results_;
 };
 
 // Binds a socket to `path`, which must not exist unless it is the socket of a process that has ended, and sends to the

@@ -147,7 +147,7 @@ class PipelinePort {
   }
   // Hosts may have the same IPv4 address as the switch (127.0.0.1), so the UDP port must match, too.
   bool comes_from_own_socket(const PacketView& packet, const SwitchAddress& own) const {
-    if (packet.udp_src != own_endpoint_.udp_port) return false;
+    if (packet.sender != own_endpoint_.udp_port) return false;
     return packet.ipv4_src == (own_endpoint_.address != 0 ? own_endpoint_.address : own.ip);
   }
 

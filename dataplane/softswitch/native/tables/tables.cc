@@ -40,13 +40,13 @@ const typename Map::mapped_type* find_in(const Map& map, const Key& key) {
 }  // namespace
 
 bool WorkerKey::operator==(const WorkerKey& other) const {
-  return ipv4_src == other.ipv4_src && udp_src == other.udp_src && job == other.job && worker == other.worker &&
+  return ipv4_src == other.ipv4_src && sender == other.sender && job == other.job && worker == other.worker &&
          secret == other.secret && kind == other.kind && ingress_port == other.ingress_port && eth_src == other.eth_src;
 }
 
 size_t WorkerTable::Hash::operator()(const WorkerKey& key) const {
   const uint64_t source =
-      static_cast<uint64_t>(key.ipv4_src) << 32U | static_cast<uint64_t>(key.udp_src) << 16U | key.job;
+      static_cast<uint64_t>(key.ipv4_src) << 32U ^ static_cast<uint64_t>(key.sender) << 16U ^ key.job;
   const uint64_t rest = key.eth_src << 16U ^ static_cast<uint64_t>(key.ingress_port) << 8U ^ key.worker;
   return mix(source ^ mix(rest ^ mix(static_cast<uint64_t>(key.kind) << 32U | key.secret)));
 }

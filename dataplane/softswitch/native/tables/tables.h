@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct WorkerKey {
   uint16_t ingress_port = 0;
   uint64_t eth_src = 0;
   uint32_t ipv4_src = 0;
-  uint16_t udp_src = 0;
+  uint32_t sender = 0;  // its UDP port, or its queue pair with wire::kIsQueuePair
   uint16_t job = 0;
   uint8_t worker = 0;
   uint32_t secret = 0;
@@ -92,12 +93,13 @@ struct SlotRange {
   uint16_t mask = 0;
 };
 
-// Parameters of the action `address_rank`.
+// Parameters of the action `address_rank`, or with a queue pair, those of `address_queue_pair`.
 struct RankAddress {
   uint64_t eth_dst = 0;
   uint32_t ipv4_dst = 0;
   uint16_t udp_dst = 0;
   uint64_t ranks = 0;  // those that listen there, as a bitmap
+  std::optional<uint32_t> queue_pair = std::nullopt;
 };
 
 struct Replica {
