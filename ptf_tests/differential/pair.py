@@ -18,7 +18,7 @@ from ptf_tests.differential.sequence import Burst, Sequence
 from ptf_tests.frames import describe
 from ptf_tests.targets import Bmv2, Bmv2Floats, Soft, Target, TofinoEmulator
 from ptf_tests.wire import Packet
-from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Verdict
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, ROCEV2_UDP_PORT, DropReason, Verdict
 
 __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 
@@ -30,6 +30,8 @@ _COUNT_SECONDS = 30.0
 
 # Ethernet, IPv4 without options and UDP: the headers in which the copies of a result may differ.
 _HEADER_BYTES = 42
+_RDMA_HEADER_BYTES = 20  # those of a UD SEND, which further copies have
+_ICRC_BYTES = 4
 
 
 class Difference(AssertionError):
@@ -124,6 +126,9 @@ def _payload_of_all_copies(frame: bytes) -> bytes:
     Those of RESULTs with owners differ, and within a burst the soft switch sends the copies with values first.
     """
     payload = frame[_HEADER_BYTES:]
+    if int.from_bytes(frame[36:38], "big") == ROCEV2_UDP_PORT:
+        end = int.from_bytes(frame[38:40], "big") - 8 - _ICRC_BYTES  # of the packet, in front of the ICRC
+        payload = payload[_RDMA_HEADER_BYTES:end] + payload[end + _ICRC_BYTES :]
     owned = len(payload) >= PROTOCOL_HEADER_BYTES and Packet.unpack(payload[:PROTOCOL_HEADER_BYTES]).owner
     return b"" if owned else payload
 

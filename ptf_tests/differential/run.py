@@ -104,6 +104,7 @@ class _Run:
                     own=other.owned_results,
                     floats=bool(other.floats),
                     expand=values <= other.most_codes,
+                    rocev2=other.rocev2,
                     contradict=other.ignores_repeated_results,
                 ),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ from switchml.controller.drivers.p4tables import replicas
 from switchml.dataplane.codes import CODED_FORMATS
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
+    ROCEV2_OPCODE,
+    ROCEV2_QUEUE_PAIR,
+    ROCEV2_UDP_PORT,
     TREE_FIRST_PARENT_INSTANCE,
     TREE_NO_RANK,
     TREE_PARENT_GROUP,
@@ -33,6 +37,7 @@ __all__ = ["Abilities", "sequences"]
 _MAX_BURST = 3
 _MAX_REPLICAS = 3
 _HOSTS = tuple(map(default_host, range(4)))
+_QUEUE_PAIRS = 0x100  # that of rank 0, if the hosts of a job have RDMA cards
 _PORTS = (1, 2, 3, 4)
 _JOBS = (1, 2)
 _GROUPS = (1, 2, 3)
@@ -49,7 +54,8 @@ class Abilities:
     ``lose``: it has loss tables. ``grow``: its RESULTs can have values although the packets that they answer have none.
     ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``expand``: it takes codes of
     one byte as values. ``floats``: it adds floats. ``contradict``: a RESULT of the
-    parent that comes again changes nothing, even if it differs from the first one.
+    parent that comes again changes nothing, even if it differs from the first one. ``rocev2``: it takes the packets of
+    RDMA cards.
     """
 
     lose: bool = True
@@ -58,6 +64,7 @@ class Abilities:
     expand: bool = True
     floats: bool = False
     contradict: bool = True
+    rocev2: bool = True
 
 
 class _Draw:
@@ -94,9 +101,14 @@ def _group(number: int, replicas: tuple[tuple[int, int], ...]) -> Put:
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, values: int) -> Job:
+def _jobs(draw: st.DrawFn, values: int, can: Abilities) -> Job:
     number = draw(st.sampled_from(_JOBS))
     hosts = _HOSTS[: draw(st.integers(1, _MAX_REPLICAS))]
+    if can.rocev2:
+        cards = draw(st.sampled_from((0, 0, 1, 2, 7)))  # a bitmap
+        hosts = tuple(
+            host.moved(queue_pair=_QUEUE_PAIRS + rank) if cards >> rank & 1 else host for rank, host in enumerate(hosts)
+        )
     epoch = draw(st.sampled_from((1, 2)))
     kind = draw(st.sampled_from((Job, LeafJob)))
     return kind(number, epoch, hosts, values, slot_base=(number - 1) * _SLOTS, slots=_SLOTS)
@@ -142,30 +154,35 @@ def _any_job(draw: st.DrawFn) -> Put:
     return _put("job_table", {"job": job}, "describe_job", slot_value=value, slot_mask=mask)
 
 
-def _any_rank(draw: st.DrawFn) -> Put:
+def _any_rank(draw: st.DrawFn, can: Abilities) -> Put:
     rank = draw(st.sampled_from((*range(_MAX_REPLICAS + 1), *_PARENT_INSTANCES)))
     match = {"job": draw(st.sampled_from(_JOBS)), "rank": rank}
     mac, udp_port = draw(st.sampled_from((0, 0x020000000155))), draw(st.sampled_from((0, 0xBEE0, 0xFFFF)))
     ranks = draw(st.sampled_from((0, 1, 6, 0xFFFFFFFF)))
-    return _put("rank_table", match, "address_rank", eth_dst=mac, ipv4_dst=0x0A000155, udp_dst=udp_port, ranks=ranks)
+    place = {"eth_dst": mac, "ipv4_dst": 0x0A000155, "ranks": ranks}
+    if can.rocev2 and draw(st.booleans()):
+        queue_pair = draw(st.sampled_from((0, _QUEUE_PAIRS, 0xFFFFFF)))
+        return _put("rank_table", match, "address_queue_pair", queue_pair=queue_pair, **place)
+    return _put("rank_table", match, "address_rank", udp_dst=udp_port, **place)
 
 
-def _any_worker(draw: st.DrawFn, max_workers: int, any_parents: bool) -> Put:
+def _any_worker(draw: st.DrawFn, max_workers: int, can: Abilities) -> Put:
     job = draw(st.sampled_from(_JOBS))
     host = draw(st.sampled_from(_HOSTS))
     slot = _any_slots(draw, job)
+    senders = [host.udp_port, *([host.moved(queue_pair=0x101).sender] if can.rocev2 else [])]
     match: dict[str, Any] = {
         "ingress_port": host.port,
         "eth_src": host.mac,
         "ipv4_src": host.ip,
-        "udp_src": host.udp_port,
+        "udp_src": draw(st.sampled_from(senders)),
         "kind": draw(st.sampled_from(Kind)),
         "job": job,
         "worker": draw(st.sampled_from((0, 1, 2, 63, 255))),
         "secret": draw(st.sampled_from((Job.secret, Job.secret, 0, 1))),
         "slot": slot,
     }
-    action = draw(st.sampled_from(("admit", "admit", "admit_below", *(("admit_parent",) if any_parents else ()))))
+    action = draw(st.sampled_from(("admit", "admit", "admit_below", *(("admit_parent",) if can.contradict else ()))))
     bits, masks = [1, 2, 4, 0, 3], [1, 3, 7, 0]
     if action == "admit":
         # The last bit of a smaller bitmap than the soft switch's is the parent's there, but not in the soft switch.
@@ -200,7 +217,7 @@ def _any_loss(draw: st.DrawFn) -> Put:
     return _put(table, {"port": draw(st.sampled_from(_PORTS))}, "lose", threshold=threshold)
 
 
-_ANY = (_any_group, _any_parent_group, _any_job, _any_rank, _any_l2, _any_l2, _any_l2)
+_ANY = (_any_group, _any_parent_group, _any_job, _any_l2, _any_l2, _any_l2)
 
 
 @st.composite
@@ -208,8 +225,9 @@ def _writes(draw: st.DrawFn, max_workers: int, can: Abilities) -> list[Step]:
     """Draw a write to any table, of an entry that may exist or not."""
     if draw(st.integers(0, 9)) == 9:
         return [_switch_address(draw(st.sampled_from((0, SWITCH_MAC))), draw(st.sampled_from((0, SWITCH_IP))))]
-    workers = (lambda draw: _any_worker(draw, max_workers, can.contradict),) * 2
-    put = draw(st.sampled_from((*_ANY, *workers, *((_any_loss,) if can.lose else ()))))(draw)
+    workers = (lambda draw: _any_worker(draw, max_workers, can),) * 2
+    ranks = (lambda draw: _any_rank(draw, can),)
+    put = draw(st.sampled_from((*_ANY, *ranks, *workers, *((_any_loss,) if can.lose else ()))))(draw)
     kind = draw(st.sampled_from(("put", "put", "remove", "default")))
     if kind == "remove":
         return [Remove(put.table, put.match, put.priority)]
@@ -232,7 +250,8 @@ _SWITCHML_FIELDS = (
     *("without_values", "payload", "phase", "secret"),
 )
 _IPV4_FIELDS = ("version_length", "length", "fragment", "protocol", "ip_checksum", "ip_src", "ip_dst")
-_FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", *_IPV4_FIELDS)
+_RDMA_FIELDS = ("opcode", "padding", "queue_pair", "source", "icrc")
+_FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", *_IPV4_FIELDS, *_RDMA_FIELDS)
 
 
 @st.composite
@@ -285,8 +304,12 @@ def _contributions(
         values=tuple(step * (lane + rank + 1) & largest for lane in range(length)),
     )
     host = pick("host", usual, *_HOSTS, usual.moved(mac=SWITCH_MAC))
-    frame = _in_ipv4(pick, host, packet.pack())
-    cut = pick("cut", len(frame), 14, 33, 41, 42, 73, 74, len(frame) - 1)
+    if host.queue_pair is None:
+        frame = _in_ipv4(pick, host, packet.pack())
+        cut = pick("cut", len(frame), 14, 33, 41, 42, 73, 74, len(frame) - 1)
+    else:
+        frame = _as_ud_send(pick, host, packet.pack())
+        cut = pick("cut", len(frame), 14, 42, 53, 54, 61, 62, 93, 94, 97, 98, len(frame) - 4, len(frame) - 1)
     return frame[:cut] + bytes(pick("trailer", 0, 1, 4, 60))
 
 
@@ -299,12 +322,43 @@ def _location(job: Job, sender: int) -> Host:
     return job.parent if isinstance(job, LeafJob) and sender == _PARENT else job.hosts[sender]
 
 
+def _as_ud_send(pick: _Draw, host: Host, packet: bytes) -> bytes:
+    """Return a packet as an RDMA card sends it."""
+    bth = struct.pack(
+        "!BBHII",
+        pick("opcode", ROCEV2_OPCODE, 0x65, 0x04, 0x81),
+        pick.any(0, 0x80, 0x40) | pick("padding", 0, 0x10, 0x30, 1, 0x0F),
+        pick.any(0xFFFF, 0),
+        pick.any(0, 0, 0xFF) << 24 | pick("queue_pair", ROCEV2_QUEUE_PAIR, 0, ROCEV2_QUEUE_PAIR ^ 1),
+        pick.any(0, 0x80000001, 0xFFFFFFFF),
+    )
+    deth = struct.pack("!II", pick.any(0, Job.secret, 0xFFFFFFFF), pick("source", host.queue_pair, 0, 0x101, 0xFFFFFF))
+    frame = _in_ipv4(pick, host, bth + deth + packet + bytes(4))
+    icrc: int = _icrc(frame) ^ pick("icrc", 0, 1, 0x80000000)
+    return frame[:-4] + icrc.to_bytes(4, "little")
+
+
+def _icrc(frame: bytes) -> int:
+    """Return the ICRC of a frame without a trailer (InfiniBand Architecture Specification, annex A17)."""
+    covered = bytearray(frame[14:-4])
+    for place in (1, 8, 10, 11, 26, 27, 32):  # traffic class, TTL and checksum; UDP's checksum; marks of congestion
+        covered[place] = 0xFF
+    return zlib.crc32(bytes([0xFF] * 8) + covered)
+
+
 def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:
     """Return a UDP payload with its headers."""
     size = len(payload)
-    udp_length = pick("udp_length", 8 + size, 0, 8, 39, 40, 41, 7 + size, 9 + size, 0xFFFF)
-    udp = struct.pack("!HHHH", host.udp_port, pick("udp_port", 0xBEE0, 0xBEE1), udp_length, pick.any(0, 1, 0xFFFF))
-    length = pick("length", 28 + size, 0, 20, 28, 59, 60, 27 + size, 29 + size, 0xFFFF)
+    to = 0xBEE0 if host.queue_pair is None else ROCEV2_UDP_PORT
+    udp_length = pick("udp_length", 8 + size, 0, 8, 31, 32, 39, 40, 41, 63, 64, 65, 7 + size, 9 + size, 0xFFFF)
+    udp = struct.pack(
+        "!HHHH",
+        host.udp_port,
+        pick("udp_port", to, 0xBEE1, 0xBEE0, ROCEV2_UDP_PORT),
+        udp_length,
+        pick.any(0, 1, 0xFFFF),
+    )
+    length = pick("length", 28 + size, 0, 20, 28, 59, 60, 83, 84, 27 + size, 29 + size, 0xFFFF)
     addresses = pick("ip_src", host.ip, SWITCH_IP, 0), pick("ip_dst", SWITCH_IP, host.ip, 0)
     ip = _ipv4(pick, length, pick("protocol", 17, 1, 6), *addresses)
     return _ethernet(pick("eth_dst", SWITCH_MAC, *_MACS), host.mac, 0x0800) + ip + udp + payload
@@ -419,7 +473,7 @@ def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, can: Abi
     by default everything.
     """
     can = can or Abilities()
-    jobs = tuple(draw(st.lists(_jobs(values), min_size=1, max_size=2, unique_by=lambda job: job.id)))
+    jobs = tuple(draw(st.lists(_jobs(values, can), min_size=1, max_size=2, unique_by=lambda job: job.id)))
     steps: list[Step] = [_switch_address(SWITCH_MAC, SWITCH_IP)]
     for job in jobs:
         steps += _job_writes(job)

@@ -45,7 +45,7 @@ L2Action l2_action(const nb::tuple& action) {
   return {L2Action::Kind::flood, number<uint16_t>(argument, "group")};
 }
 
-LossTable Tables::*loss_table(const std::string& direction) {
+LossTable Tables::* loss_table(const std::string& direction) {
   if (direction == "ingress") return &Tables::loss_ingress;
   if (direction == "egress") return &Tables::loss_egress;
   throw std::invalid_argument("direction is '" + direction + "'; it must be 'ingress' or 'egress'");
@@ -54,17 +54,17 @@ LossTable Tables::*loss_table(const std::string& direction) {
 }  // namespace
 
 void define_worker_match(nb::module_& module) {
-  const auto port = [](WorkerMatch & match) -> auto& { return match.key.ingress_port; };
-  const auto eth_src = [](WorkerMatch & match) -> auto& { return match.key.eth_src; };
-  const auto ipv4_src = [](WorkerMatch & match) -> auto& { return match.key.ipv4_src; };
-  const auto sender = [](WorkerMatch & match) -> auto& { return match.key.sender; };
-  const auto job = [](WorkerMatch & match) -> auto& { return match.key.job; };
-  const auto worker = [](WorkerMatch & match) -> auto& { return match.key.worker; };
-  const auto slot_value = [](WorkerMatch & match) -> auto& { return match.slots.value; };
-  const auto slot_mask = [](WorkerMatch & match) -> auto& { return match.slots.mask; };
-  const auto priority = [](WorkerMatch & match) -> auto& { return match.slots.priority; };
-  const auto secret = [](WorkerMatch & match) -> auto& { return match.key.secret; };
-  const auto kind = [](WorkerMatch & match) -> auto& { return match.key.kind; };
+  const auto port = [](WorkerMatch& match) -> auto& { return match.key.ingress_port; };
+  const auto eth_src = [](WorkerMatch& match) -> auto& { return match.key.eth_src; };
+  const auto ipv4_src = [](WorkerMatch& match) -> auto& { return match.key.ipv4_src; };
+  const auto sender = [](WorkerMatch& match) -> auto& { return match.key.sender; };
+  const auto job = [](WorkerMatch& match) -> auto& { return match.key.job; };
+  const auto worker = [](WorkerMatch& match) -> auto& { return match.key.worker; };
+  const auto slot_value = [](WorkerMatch& match) -> auto& { return match.slots.value; };
+  const auto slot_mask = [](WorkerMatch& match) -> auto& { return match.slots.mask; };
+  const auto priority = [](WorkerMatch& match) -> auto& { return match.slots.priority; };
+  const auto secret = [](WorkerMatch& match) -> auto& { return match.key.secret; };
+  const auto kind = [](WorkerMatch& match) -> auto& { return match.key.kind; };
   bindings::define_by_name<WorkerMatch>(
       module, "WorkerMatch",
       "The key of an entry of worker_table. Raises ValueError for a number that is out of range.",
