@@ -3,6 +3,7 @@
 #   make check       lint, types, native and unit tests: for while you work
 #   make test        these, and the loopback, fabric and packet tests
 #   make test-torch  the PyTorch backend's tests, in .venv-torch; ARGS='-k ...' for some of them, TORCH=2.15.0 for that version
+#   make test-rdma   the tests of RDMA cards (RoCEv2), in a guest under QEMU with Linux's software card; needs no root
 #   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
 #   make nightly     all that takes longer; CONTRIBUTING.md names the programs, each of which can be run alone
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
@@ -32,11 +33,12 @@ TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 CXX_SOURCES := $(shell find dataplane host_agent native switchml -name '*.cc')
 CXX_HEADERS := $(shell find dataplane host_agent native switchml -name '*.h')
 CXX_TESTS := $(shell find tests/native -name '*.cc')
+CXX_GUEST := tests/rdma/contributor.cc
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-cuda nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-rdma test-cuda nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -101,6 +103,10 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest -n 3 --dist worksteal \
 	  $(if $(ARGS),tests/torch $(ARGS),tests/fabric/test_documents.py tests/torch -k torch)
 
+# Without QEMU, or without a package of Debian's kernel, they are skipped with a message. ARGS='-k ...' for some of them.
+test-rdma: $(VENV)/dev.stamp
+	$(call pytest,--long tests/rdma $(ARGS))
+
 # These tests have never run: no machine of this project has had a GPU. One is enough; the ranks share it.
 test-cuda: $(TORCH_VENV)/torch.stamp
 	@$(TORCH_VENV)/bin/python -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else \
@@ -130,7 +136,7 @@ proto-lint: $(VENV)/dev.stamp
 
 native-lint: $(VENV)/dev.stamp
 	$(call checked,stubs,$(BIN)/python -m tools.generate --check stubs)
-	$(call checked,clang-format,$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS))
+	$(call checked,clang-format,$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST))
 	@test -z "$(NOT_COMPILED)" || echo "make: clang-tidy leaves out sources that are not compiled here, because a library is not installed (DPDK, AF_XDP, GoogleTest): $(NOT_COMPILED)"
 	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(patsubst %.cc,build/tidy/%.ok,$(filter $(COMPILED),$(CXX_SOURCES) $(CXX_TESTS)))
 
@@ -150,7 +156,7 @@ docker-lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
+	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST)
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
