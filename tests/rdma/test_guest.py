@@ -35,6 +35,7 @@ OTHER = Host(port=2, mac=0x020000000002, ip=0x0A000002, udp_port=40000)
 SLOTS = 16
 RDMA_MTUS = {1500: 1024, 4200: 4096, 9000: 4096}  # by Ethernet's
 CONTRIBUTOR = ("contributor",)
+PYVERBS = Path(__file__).with_name("pyverbs_contributor.py")
 LONG = pytest.mark.long
 Figure = Callable[[str], None]
 
@@ -201,3 +202,13 @@ def dissected(capture: Path, condition: str) -> list[str]:
     """Return a line for each frame that fulfils a condition."""
     command = ["tshark", "-n", "-r", str(capture), "-Y", condition]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout.splitlines()
+
+
+@LONG
+def test_pyverbs(tmp_path: Path, image: Image, figure: Figure) -> None:
+    """Let rdma-core's binding for Python be the client, in the same guest."""
+    python = "/usr/bin/python3"
+    if subprocess.run([python, "-I", "-c", "import pyverbs"], capture_output=True, timeout=SECONDS).returncode:
+        pytest.skip("skipped: no pyverbs: apt-get install python3-pyverbs")
+    with running_fabric(tmp_path, 64) as fabric:
+        figure(str(reduce(fabric, image, Task(phases=10, program=("chroot", "/host", python, "-I", str(PYVERBS))))))
