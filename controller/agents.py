@@ -28,6 +28,7 @@ SILENCE_SECONDS = 4.0
 _CHECK_SECONDS = 0.5
 _MAX_QUEUED = 4096
 _MAX_RANKS = 4096
+_MAX_MESSAGE_BYTES = 4096  # the largest MTU of InfiniBand and RoCE
 MAX_AGENTS = PROTOCOL_MAX_WORLD  # so that each rank of the largest job can be on a separate host
 
 
@@ -230,6 +231,8 @@ def _validate(registration: pb.Register) -> None:
     except (AddressValueError, ValueError) as error:
         raise InvalidRequest(f"agent {registration.name}: {error}") from None
     _require_number(registration, "max_ranks", _MAX_RANKS)
+    if registration.largest_message:
+        _require_number(registration, "largest_message", _MAX_MESSAGE_BYTES)
 
 
 def _require_number(registration: pb.Register, field: str, high: int) -> None:

@@ -9,21 +9,23 @@ import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp"]
-__all__ += ["require_built", "with_queues"]
+__all__ += ["MessageDevice", "RdmaPort", "list_rdma_ports", "open_rdma", "require_built", "with_queues"]
 
-DEVICE_TRANSPORTS: Final = ("dpdk", "xdp")
+DEVICE_TRANSPORTS: Final = ("dpdk", "xdp", "rdma")
 
 Poll: TypeAlias = Literal["adaptive", "busy"]
 """Polling of the data thread: adaptive sleeps when no frames arrive, busy occupies a CPU."""
 
-_PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
+_Kind: TypeAlias = Literal["dpdk", "xdp", "rdma"]
+_PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev", "rdma": "libibverbs-dev"}
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
-_NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
+_NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP", "rdma": "RDMA"}
 _MEMIF_SOCKET: Final = "/run/memif.sock"  # net_memif's default
 # Options of the virtual devices in docs/transports.md. Their drivers silently ignore unknown options.
 _OPTIONS: Final = {
@@ -50,7 +52,7 @@ class Device:
         return self.mac.to_bytes(6, "big").hex(":")
 
 
-def built(kind: Literal["dpdk", "xdp"]) -> bool:
+def built(kind: _Kind) -> bool:
     """Return whether this build has the transport and its libraries are installed."""
     try:
         require_built(kind)
@@ -59,7 +61,7 @@ def built(kind: Literal["dpdk", "xdp"]) -> bool:
     return True
 
 
-def require_built(kind: Literal["dpdk", "xdp"]) -> None:
+def require_built(kind: _Kind) -> None:
     """Do nothing if this build has the transport and its libraries are installed.
 
     Raises:
@@ -161,6 +163,63 @@ def open_xdp(interface: str) -> Device:
     return Device(*_module("xdp").open_device(interface))
 
 
+@dataclass(frozen=True)
+class MessageDevice:
+    """An open RDMA device. ``messages`` is for one Engine, which closes it when it ends.
+
+    ``largest_message`` is in bytes. ``driver`` is the kernel's, such as mlx5_core; empty without hardware (rxe).
+    """
+
+    messages: object
+    largest_message: int
+    driver: str
+    interface_index: int
+
+    @property
+    def mac_text(self) -> str:
+        """The MAC address of its network interface as text."""
+        interface = socket.if_indextoname(self.interface_index)
+        return Path("/sys/class/net", interface, "address").read_text(encoding="ascii").strip()
+
+
+class RdmaPort(NamedTuple):
+    """A port of an RDMA device: its name, driver (empty without hardware), state and largest message in bytes.
+
+    ``addresses`` are those of its RoCEv2 GIDs. The state of a device that cannot be opened says why.
+    """
+
+    name: str
+    driver: str
+    state: str
+    largest_message: int
+    addresses: list[str]
+
+
+def list_rdma_ports() -> list[RdmaPort]:
+    """Return the ports of this machine's RDMA devices.
+
+    Raises:
+        OSError: This build has no RDMA, or the kernel reports an error.
+
+    """
+    return [RdmaPort(*port) for port in _module("rdma").list_ports()]
+
+
+def open_rdma(device: str, address: str) -> MessageDevice:
+    """Open a port of an RDMA card, ``NAME`` or ``NAME/PORT``, whose interface has this IPv4 address.
+
+    Raises:
+        OSError: This build has no RDMA, or the kernel refuses.
+        ValueError: There is no such device or port, its link is down, or it has no RoCEv2 address for ``address``.
+
+    """
+    module = _module("rdma")
+    name, _, port = device.partition("/")
+    if port and not re.fullmatch("[1-9][0-9]{0,2}", port, re.ASCII):
+        raise ValueError(f"{device!r}: {port!r} is not a port of an RDMA device, whose ports are 1, 2, ...")
+    return MessageDevice(*module.open_device(name, min(int(port or 1), 255), int(IPv4Address(address))))
+
+
 def _remove_left_socket(devargs: str) -> None:
     """Remove the socket of a killed net_memif server, which would prevent the next one from creating it."""
     name, *parts = devargs.split(",")
@@ -183,7 +242,7 @@ def _probe_nothing_else(devargs: str, arguments: list[str]) -> list[str]:
     return ["--no-pci"]
 
 
-def _module(kind: Literal["dpdk", "xdp"]) -> ModuleType:
+def _module(kind: _Kind) -> ModuleType:
     try:
         return importlib.import_module(f"switchml.dataplane._{kind}")
     except ModuleNotFoundError:

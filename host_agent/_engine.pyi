@@ -162,12 +162,13 @@ class Engine:
         address: str = "",
         next_hop: int | None = None,
         busy: bool = False,
+        messages: object | None = None,
         slot_uses: int = 2147483648,
     ) -> None:
         """
         With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames from
         `address` instead of over the kernel's UDP. They are sent to the MAC address `next_hop`, or to the one that ARP
-        finds. A busy engine never sleeps.
+        finds. A busy engine never sleeps. With the `messages` of an RDMA device they are its messages.
 
         Raises ValueError, also for threads outside 1..64, and OSError.
         """
@@ -189,10 +190,10 @@ class Engine:
         Raises OSError if no switch answers there, and ValueError if it refuses.
         """
 
-    def udp_port(self, handle: int) -> int:
+    def sender(self, handle: int) -> int:
         """
-        Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that shares
-        memory, the number of its connection.
+        Return the UDP source port of the rank's packets, the same for all ranks of a job here; its queue pair plus 2^24
+        of an RDMA device; or, for a rank that shares memory, the number of its connection.
         """
 
     def switch_socket(self, handle: int) -> int:

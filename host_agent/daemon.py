@@ -22,7 +22,7 @@ from switchml.common.job_numbers import HIGHEST_PORT, MAX_PRIORITY
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
-from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
+from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_rdma, open_xdp
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from switchml.host_agent.agent import Agent
 from switchml.host_agent.errors import AgentError
@@ -36,6 +36,7 @@ __all__ = ["AgentOptions", "main", "serve"]
 
 _log = logging.getLogger(__name__)
 _HIGHEST_DSCP: Final = 63
+_ONE_THREAD: Final = {"xdp": "AF_XDP has one queue", "rdma": "an RDMA device has one queue pair for each job"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class AgentOptions:
     threads: int = 1
     dscp: Mapping[int, int] = field(default_factory=dict)  # of packets, by the priority of their job
     slot_uses: int = SLOT_USES  # per epoch; tests use fewer
+    largest_message: int = 0  # of the RDMA device, in bytes, once it is open
     daemon: DaemonOptions = field(default_factory=DaemonOptions)
 
     def registration(self) -> pb.Register:
@@ -77,6 +79,7 @@ class AgentOptions:
             max_ranks=self.max_ranks,
             pid=os.getpid(),
             instance=uuid.uuid4().hex,
+            largest_message=self.largest_message,
         )
 
 
@@ -91,14 +94,14 @@ def _choose_transport(options: AgentOptions) -> AgentOptions:
     if options.transport in DEVICE_TRANSPORTS:
         if not options.device:
             raise ValueError(f"transport {options.transport} needs a device (--device)")
-        if options.transport == "xdp" and options.threads != 1:
+        if options.transport in _ONE_THREAD and options.threads != 1:
             raise ValueError(
-                f"AF_XDP has one queue, whose frames one data thread moves, not {options.threads}: --threads is for the"
-                " transports udp and dpdk"
+                f"{_ONE_THREAD[options.transport]}, which one data thread moves, not {options.threads}: --threads is"
+                " for the transports udp and dpdk"
             )
         return replace(options, switch_socket=None)
     if options.device:
-        raise ValueError(f"--device {options.device} is for --transport dpdk or xdp, not {options.transport}")
+        raise ValueError(f"--device {options.device} is for --transport dpdk, xdp or rdma, not {options.transport}")
     if options.transport == "udp" or (options.transport == "auto" and options.switch_socket is None):
         return replace(options, transport="udp", switch_socket=None)
     if options.switch_socket is None:
@@ -123,6 +126,11 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
     """
     if options.transport not in DEVICE_TRANSPORTS:
         return Engine(options.threads, slot_uses=options.slot_uses), options
+    if options.transport == "rdma":
+        card = open_rdma(options.device, options.address)
+        _log.info("packets are messages of %s (%s)", options.device, card.driver or "software")
+        engine = Engine(messages=card.messages, slot_uses=options.slot_uses)
+        return engine, replace(options, mac=card.mac_text, largest_message=card.largest_message)
     if options.transport == "dpdk":
         device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu, queues=options.threads)
     else:
@@ -308,12 +316,12 @@ Example:
 )
 @click.option(
     "--transport",
-    type=click.Choice(["auto", "shm", "udp", "dpdk", "xdp"]),
+    type=click.Choice(["auto", "shm", "udp", "dpdk", "xdp", "rdma"]),
     default="auto",
     show_default=True,
     help="How ranks reach the switch: over UDP, or through memory that they share with a soft switch on this "
     "machine; auto uses shared memory if a switch answers at --switch-socket, which then assigns the port. "
-    "dpdk and xdp send and receive frames on --device themselves (docs/transports.md).",
+    "dpdk and xdp send and receive frames on --device themselves, rdma messages (docs/transports.md).",
 )
 @click.option(
     "--switch-socket",
@@ -324,9 +332,10 @@ Example:
 @click.option(
     "--device",
     default="",
-    metavar="DEVARGS|INTERFACE",
+    metavar="DEVARGS|INTERFACE|NAME",
     help="The data interface: for dpdk a PCI address or a virtual device with its options, for xdp the name of "
-    "an interface. Its MAC address replaces --mac.",
+    "an interface, for rdma that of an RDMA device such as mlx5_0, or of one of its ports, mlx5_0/2. Its MAC address "
+    "replaces --mac.",
 )
 @click.option("--dpdk-eal", default="", metavar="ARGUMENTS", help="Arguments of DPDK's environment, in one string.")
 @click.option(

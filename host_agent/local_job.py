@@ -39,7 +39,7 @@ class LocalRank:
     """A rank that runs, or may run, on this host."""
 
     rank: int
-    udp_port: int
+    sender: int  # its UDP port, or its queue pair plus 2^24
     handle: int | None  # of the engine; None once the rank has ended
     status: RankStatus  # as last read from the engine
     descriptors: tuple[int, ...] = ()  # of its memory and doorbell, until its process gets them

@@ -119,7 +119,7 @@ class EngineRanks:
         except BaseException:
             self._engine.close_rank(handle)
             raise
-        return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle), descriptors)
+        return LocalRank(rank, self._engine.sender(handle), handle, self._engine.status(handle), descriptors)
 
     def _native_assignment(self, assignment: pb.Assignment, rank: int) -> RankAssignment:
         numbers = dict(zip(assignment.ranks, assignment.wire_workers or assignment.ranks, strict=True))

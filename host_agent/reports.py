@@ -46,9 +46,7 @@ class Reports:
     def ready(self, job: LocalJob) -> pb.AssignmentReady:
         """Return the answer to the assignment of a job whose ranks are open: where they listen."""
         address = self._ranks.address
-        endpoints = [
-            pb.Endpoint(rank=rank.rank, address=address, udp_port=rank.udp_port) for rank in job.ranks.values()
-        ]
+        endpoints = [pb.Endpoint(rank=rank.rank, address=address, udp_port=rank.sender) for rank in job.ranks.values()]
         return pb.AssignmentReady(job=job.assignment.job, epoch=job.assignment.epoch, endpoints=endpoints)
 
     def summary(self) -> Iterator[pb.AgentMessage]:

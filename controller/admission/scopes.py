@@ -59,6 +59,7 @@ class Scope(abc.ABC):
                 )
         self.rooms.require(placement)
         tree.require_one_pipe(placement.sessions)
+        tree.require_messages(placement.sessions)
         return tree
 
     def _tree(self, placement: Placement) -> JobTree:

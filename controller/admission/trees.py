@@ -15,6 +15,7 @@ from switchml.controller.agents import AgentSession
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom, SwitchUnavailable
 from switchml.controller.records import JobSwitch
 from switchml.controller.switches import ManagedSwitch, Switches
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 
 __all__ = ["JobTree", "most_below"]
 
@@ -117,6 +118,34 @@ class JobTree:
                     f"a job's ranks must be on ports of one pipe of switch {switch.name}; pipes share no registers:"
                     f" {'; '.join(where)}"
                 )
+
+    def require_messages(self, sessions: Sequence[AgentSession]) -> None:
+        """Check that the RDMA cards of agents can send to the switches, and that packets fit them.
+
+        Raises:
+            InvalidRequest: they cannot, or do not.
+
+        """
+        over_aggregators = len(self.switches) > 1 and not any(self.parents.values())
+        for session in dict.fromkeys(sessions):
+            largest = session.registration.largest_message
+            reached = [one for one in self.switches if over_aggregators or one.name == session.switch]
+            for switch in reached if largest else []:
+                if not switch.driver.capabilities.rocev2 or switch.config.udp_ports:
+                    what = "ports that are UDP sockets" if switch.config.udp_ports else "a program"
+                    raise InvalidRequest(
+                        f"agent {session.name} sends the messages of an RDMA card, and switch {switch.name}"
+                        f" ({switch.config.target}) has {what} that cannot take them; start the agent with another"
+                        " --transport"
+                    )
+                values = switch.driver.capabilities.values_per_packet
+                needed = PROTOCOL_HEADER_BYTES + 4 * values
+                if needed > largest:
+                    raise InvalidRequest(
+                        f"packets of switch {switch.name} have {values} values, {needed} bytes, and the RDMA card of"
+                        f" agent {session.name} takes messages of {largest}; raise the MTU of its interface, or give"
+                        f" the switch at most {(largest - PROTOCOL_HEADER_BYTES) // 4} values per packet"
+                    )
 
 
 def most_below(switch: ManagedSwitch, has_parent: bool) -> int:

@@ -75,7 +75,10 @@ class SwitchSettings:
 
 @dataclass(frozen=True)
 class RankPort:
-    """The switch port that one rank is attached to; MAC and IPv4 address are numbers."""
+    """The switch port that one rank is attached to; MAC and IPv4 address are numbers.
+
+    The queue pair of an RDMA card, plus ROCEV2_QUEUE_PAIRS, is in the place of a UDP port.
+    """
 
     rank: int
     port: int
@@ -141,7 +144,7 @@ class Capabilities:
     RESULT has the values of a phase that has any, even if the packet that it answers has none. If it has
     `owned_results`, the copies of a RESULT that do not go to the owner of its chunk have no values. If it is a `leaf`,
     it can be below another switch, with one rank less below it. `formats` are those in which it takes the values of
-    contributions.
+    contributions. With `rocev2` it takes the packets of RDMA cards.
     """
 
     values_per_packet: int
@@ -149,6 +152,7 @@ class Capabilities:
     max_workers: int = PROTOCOL_MAX_WORKERS
     streamed: bool = False
     owned_results: bool = False
+    rocev2: bool = False
     leaf: bool = False
     formats: frozenset[Format] = frozenset((Format.INT32,))
 

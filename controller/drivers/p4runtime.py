@@ -65,6 +65,7 @@ _P4INFO = ".p4info.txtpb"
 _VALUES_ANNOTATION = "switchml_values_per_packet"
 _STREAMED_ANNOTATION = "switchml_streamed"
 _OWNED_ANNOTATION = "switchml_owned_results"
+_ROCEV2_ANNOTATION = "switchml_rocev2"
 _LEAF_ANNOTATION = "switchml_leaf"
 _FORMATS_ANNOTATION = "switchml_formats"
 _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDED, fy.GRPCStatusCode.CANCELLED)
@@ -480,18 +481,27 @@ def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
     schema = fy.P4Schema(p4info)
     annotations = {annotation.name: annotation.body for annotation in schema.tables["worker_table"].annotations}
     streamed, owned = _STREAMED_ANNOTATION in annotations, _OWNED_ANNOTATION in annotations
-    leaf = _LEAF_ANNOTATION in annotations
+    leaf, rocev2 = _LEAF_ANNOTATION in annotations, _ROCEV2_ANNOTATION in annotations
     formats = _formats(settings, annotations.get(_FORMATS_ANNOTATION))
     if not settings.target.programs:
         values, slots = settings.values, settings.slots
         # A soft switch takes all formats. The P4 program only describes its tables.
-        return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=frozenset(Format))
+        return Capabilities(
+            *(values, slots),
+            streamed=streamed,
+            owned_results=owned,
+            leaf=leaf,
+            formats=frozenset(Format),
+            rocev2=rocev2,
+        )
     if _VALUES_ANNOTATION not in annotations:
         raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
     body = annotations[_VALUES_ANNOTATION]
     values = int(str(body[0] if isinstance(body, list) else body))
     slots = schema.registers["slot_epoch"].size // 2
-    return Capabilities(values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats)
+    return Capabilities(
+        values, slots, streamed=streamed, owned_results=owned, leaf=leaf, formats=formats, rocev2=rocev2
+    )
 
 
 def _formats(settings: SwitchSettings, body: object) -> frozenset[Format]:

@@ -22,6 +22,7 @@ from switchml.controller.drivers import (
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
+    ROCEV2_QUEUE_PAIRS,
     TREE_FIRST_PARENT_INSTANCE,
     TREE_PARENT_GROUP,
     Kind,
@@ -141,7 +142,11 @@ def _address(job: JobTables, place: RankPort, ranks: int | None) -> fy.P4TableEn
     In a tree every copy has the values, because its header names no owner, but the sender that completed the phase.
     """
     listeners = {} if ranks is None else {"ranks": _EVERYONE if job.in_tree else ranks}
-    action = fy.Action("address_rank", eth_dst=place.mac, ipv4_dst=place.address, udp_dst=place.udp_port, **listeners)
+    there = {"eth_dst": place.mac, "ipv4_dst": place.address, **listeners}
+    if place.udp_port < ROCEV2_QUEUE_PAIRS:
+        action = fy.Action("address_rank", udp_dst=place.udp_port, **there)
+    else:
+        action = fy.Action("address_queue_pair", queue_pair=place.udp_port - ROCEV2_QUEUE_PAIRS, **there)
     return fy.P4TableEntry("rank_table", match=fy.Match(job=job.job, rank=place.rank), action=action)
 
 

@@ -14,7 +14,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobSwitch, Rank, SharedPort, parse_mac, printed_ranks
 from switchml.controller.switches import ManagedSwitch
 from switchml.dataplane.codes import CODED_FORMATS
-from switchml.dataplane.constants import TREE_NO_RANK, Format
+from switchml.dataplane.constants import ROCEV2_QUEUE_PAIRS, TREE_NO_RANK, Format
 
 __all__ = ["PlacedJob", "revocation"]
 
@@ -158,7 +158,7 @@ class PlacedJob:
                 usable = not IPv4Address(endpoint.address).is_unspecified
             except AddressValueError:
                 usable = False
-            if not usable or not 1 <= endpoint.udp_port <= 65535:
+            if not usable or not _is_sender(endpoint.udp_port):
                 address = printable(endpoint.address, _MAX_SHOWN)
                 raise ValueError(f"{address}:{endpoint.udp_port}, which packets cannot be sent to")
             found.append((self.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
@@ -176,6 +176,11 @@ class PlacedJob:
 
 def _aggregator(config: SwitchConfig) -> pb.Aggregator:
     return pb.Aggregator(address=config.address, udp_port=config.udp_port)
+
+
+def _is_sender(number: int) -> bool:
+    """Return whether it is a UDP port, or a queue pair that a card can give to a program: 0 and 1 are the system's."""
+    return 1 <= number <= 65535 or 2 <= number - ROCEV2_QUEUE_PAIRS < ROCEV2_QUEUE_PAIRS
 
 
 def revocation(

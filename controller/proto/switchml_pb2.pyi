@@ -399,7 +399,7 @@ class ControllerMessage(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
+    __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance", "largest_message")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -412,6 +412,7 @@ class Register(_message.Message):
     MAX_RANKS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     version: str
     protocol_version: int
     name: str
@@ -424,7 +425,8 @@ class Register(_message.Message):
     max_ranks: int
     pid: int
     instance: str
-    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., mac: _Optional[str] = ..., socket: _Optional[str] = ..., switch: _Optional[str] = ..., switch_port: _Optional[int] = ..., max_ranks: _Optional[int] = ..., pid: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+    largest_message: int
+    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., mac: _Optional[str] = ..., socket: _Optional[str] = ..., switch: _Optional[str] = ..., switch_port: _Optional[int] = ..., max_ranks: _Optional[int] = ..., pid: _Optional[int] = ..., instance: _Optional[str] = ..., largest_message: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("version", "heartbeat_seconds")

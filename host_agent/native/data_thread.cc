@@ -184,7 +184,7 @@ int DataThread::prepare_sleep() {
   // A process or thread that did not see this announcement did not ring for its submissions or packets.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool any = !handed_over_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) {
-    return each.second->submissions_wait();
+    return each.second->submissions_wait() || !each.second->transport().prepare_sleep();
   });
   const bool look_now = any || (link_ != nullptr && !link_->prepare_sleep());
   return look_now ? 0 : wait_milliseconds(Clock::now());

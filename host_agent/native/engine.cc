@@ -7,8 +7,8 @@
 
 namespace switchml::agent {
 
-Engine::Engine(unsigned threads, PacketPath::Links links, uint32_t slot_uses)
-    : slot_uses_(slot_uses), packets_(threads, std::move(links), slot_uses) {}
+Engine::Engine(unsigned threads, PacketPath::Medium medium, uint32_t slot_uses)
+    : slot_uses_(slot_uses), packets_(threads, std::move(medium), slot_uses) {}
 
 uint64_t Engine::open_rank(const RankAssignment& assignment) { return add(packets_.open(assignment)); }
 

@@ -18,7 +18,7 @@ namespace switchml::agent {
 class Engine {
  public:
   // The parameters are those of PacketPath; `slot_uses` applies to all ranks.
-  explicit Engine(unsigned threads, PacketPath::Links links = {}, uint32_t slot_uses = wire::kSlotUses);
+  explicit Engine(unsigned threads, PacketPath::Medium medium = {}, uint32_t slot_uses = wire::kSlotUses);
 
   void start() { packets_.start(); }
   void stop() { packets_.stop(); }

@@ -12,10 +12,12 @@
 #include <system_error>
 #include <utility>
 
+#include "host_agent/native/message_transport.h"
 #include "host_agent/native/udp_transport.h"
 #include "native/net/udp_batch.h"
 #include "native/wire/epoch_limit.h"
 #include "native/wire/frame_headers.h"
+#include "native/wire/rocev2.h"
 
 namespace switchml::agent {
 
@@ -41,6 +43,14 @@ void require_path(const std::string& address, const sockaddr_in& endpoint, size_
   }
 }
 
+void require_no_multicast(const RankAssignment& assignment) {
+  if (!assignment.multicast_address.empty()) {
+    throw std::invalid_argument(
+        "a device does not support IP multicast: remove `multicast` of the switch from the controller's"
+        " configuration");
+  }
+}
+
 }  // namespace
 
 // One rank, whose slots are divided among all data threads.
@@ -51,10 +61,10 @@ class PacketPath::PacketRank : public Rank {
         name_(std::move(name)),
         key_(job.key),
         rank_(rank),
-        udp_port_(job.udp_port),
+        sender_(job.sender),
         channel_(job.ranks.at(rank)) {}
 
-  uint16_t udp_port() const override { return udp_port_; }
+  uint32_t sender() const override { return sender_; }
   int switch_socket() const override { return -1; }
   bool switch_ended() const override { return false; }
   std::vector<int> open_channel() override;
@@ -81,7 +91,7 @@ class PacketPath::PacketRank : public Rank {
   JobName name_;
   DataThread::JobKey key_;
   uint16_t rank_;
-  uint16_t udp_port_;
+  uint32_t sender_;
   std::shared_ptr<RankChannel> channel_;
 };
 
@@ -113,6 +123,10 @@ std::vector<int> PacketPath::PacketRank::open_channel() {
     results = duplicate(of_rank.results.fd(), "the job's results");
     memory = channel_->open();
     path_->for_each_link([this](FrameLink& link) { link.share(channel_->memory()); });
+    path_->for_messages([this](net::MessageDevice& device) {
+      const auto& shared = channel_->memory();
+      device.share({shared, shared->data()}, shared->bytes());
+    });
     return {memory, doorbell, results};
   } catch (...) {
     for (const int descriptor : {memory, doorbell, results}) {
@@ -166,8 +180,14 @@ std::vector<uint32_t> PacketPath::PacketRank::held_after(Act&& act) {
   return held;
 }
 
-PacketPath::PacketPath(unsigned threads, Links links, uint32_t slot_uses)
-    : links_(std::move(links)), slot_uses_(slot_uses) {
+PacketPath::PacketPath(unsigned threads, Medium medium, uint32_t slot_uses) : slot_uses_(slot_uses) {
+  if (auto* links = std::get_if<Links>(&medium)) links_ = std::move(*links);
+  if (auto* messages = std::get_if<Messages>(&medium)) messages_ = std::move(*messages);
+  if (messages_ != nullptr && threads != 1) {
+    throw std::invalid_argument(messages_->name() +
+                                " has one queue pair for each job, which one data thread serves, not " +
+                                std::to_string(threads));
+  }
   if (!links_.empty() && links_.size() != threads) {
     throw std::invalid_argument("a device with " + std::to_string(links_.size()) +
                                 " queues needs the same number of data threads, not " + std::to_string(threads));
@@ -197,19 +217,22 @@ void PacketPath::stop() {
   }
 }
 
-std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const RankAssignment& assignment,
-                                                                       uint16_t* udp_port) {
+PacketPath::Transports PacketPath::open_transports(const RankAssignment& assignment, uint32_t* sender) {
   const size_t packet_bytes = wire::protocol::header_bytes + assignment.values * sizeof(uint32_t);
-  if (!links_.empty()) {
-    return open_links(assignment, packet_bytes, udp_port);
-  }
+  if (!links_.empty()) return open_links(assignment, packet_bytes, sender);
+  if (messages_ != nullptr) return open_endpoint(assignment, packet_bytes, sender);
+  return open_sockets(assignment, packet_bytes, sender);
+}
+
+PacketPath::Transports PacketPath::open_sockets(const RankAssignment& assignment, size_t packet_bytes,
+                                                uint32_t* sender) {
   for (const sockaddr_in& endpoint : switch_endpoints(assignment)) {
     require_path(assignment.address, endpoint, packet_bytes);
   }
   const auto count = static_cast<unsigned>(threads_.size());
-  std::vector<std::unique_ptr<JobTransport>> transports;
+  Transports transports;
   std::vector<net::UdpSocket> sockets = net::open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
-  *udp_port = sockets.front().port();
+  *sender = sockets.front().port();
   for (net::UdpSocket& socket : sockets) {
     socket.set_traffic_class(wire::ipv4::traffic_class_of(assignment.dscp));
   }
@@ -227,16 +250,33 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const Ran
   return transports;
 }
 
-std::vector<std::unique_ptr<JobTransport>> PacketPath::open_links(const RankAssignment& assignment, size_t packet_bytes,
-                                                                  uint16_t* udp_port) {
-  if (!assignment.multicast_address.empty()) {
-    throw std::invalid_argument(
-        "a device does not support IP multicast: remove `multicast` of the switch from the controller's"
-        " configuration");
+PacketPath::Transports PacketPath::open_links(const RankAssignment& assignment, size_t packet_bytes, uint32_t* sender) {
+  require_no_multicast(assignment);
+  Transports transports;
+  uint16_t udp_port = 0;  // the first link chooses it
+  for_each_link([&](FrameLink& link) { transports.push_back(link.open(assignment, packet_bytes, &udp_port)); });
+  *sender = udp_port;
+  return transports;
+}
+
+PacketPath::Transports PacketPath::open_endpoint(const RankAssignment& assignment, size_t packet_bytes,
+                                                 uint32_t* sender) {
+  require_no_multicast(assignment);
+  if (packet_bytes > messages_->largest_message()) {
+    throw std::invalid_argument("messages of " + std::to_string(packet_bytes) + " bytes do not fit " +
+                                messages_->name() + ", which takes " + std::to_string(messages_->largest_message()) +
+                                ": raise its MTU, or use fewer values per packet");
   }
-  std::vector<std::unique_ptr<JobTransport>> transports;
-  *udp_port = 0;  // the first link chooses it
-  for_each_link([&](FrameLink& link) { transports.push_back(link.open(assignment, packet_bytes, udp_port)); });
+  net::EndpointOptions options;
+  options.queue_key = assignment.secret;
+  options.traffic_class = wire::ipv4::traffic_class_of(assignment.dscp);
+  std::vector<sockaddr_in> switches = switch_endpoints(assignment);
+  for (const sockaddr_in& one : switches) options.switches.push_back(ntohl(one.sin_addr.s_addr));
+  std::unique_ptr<net::MessageEndpoint> endpoint;
+  for_messages([&](net::MessageDevice& device) { endpoint = device.open(options); });
+  *sender = wire::kIsQueuePair | endpoint->number();
+  Transports transports;
+  transports.push_back(std::make_unique<MessageTransport>(std::move(endpoint), std::move(switches)));
   return transports;
 }
 
@@ -252,7 +292,7 @@ void PacketPath::open_job(const RankAssignment& assignment, Job* job) {
       channel::SharedMemory("switchml-results", channel::Channel::result_bytes(assignment.slots, assignment.values),
                             channel::SharedMemory::Others::may_read);
   const auto count = static_cast<unsigned>(threads_.size());
-  auto transports = open_transports(assignment, &job->udp_port);
+  auto transports = open_transports(assignment, &job->sender);
   const auto precedence = precedences_.of(assignment.tenant);
   for (unsigned index = 0; index < count; ++index) {
     threads_[index]->add_job(job->key,
@@ -275,7 +315,9 @@ void PacketPath::remove_rank(const JobName& name, uint16_t rank) {
   Job& job = jobs_.at(name);
   const auto channel = job.ranks.find(rank);
   if (channel != job.ranks.end() && channel->second->is_open()) {
-    for_each_link([&](FrameLink& link) { link.unshare(*channel->second->memory()); });
+    const channel::SharedMemory& memory = *channel->second->memory();
+    for_each_link([&](FrameLink& link) { link.unshare(memory); });
+    for_messages([&](net::MessageDevice& device) { device.unshare(memory.data()); });
   }
   for (unsigned index = 0; index < threads_.size(); ++index) {
     const bool has_doorbell = index == home_of(rank) && channel != job.ranks.end();
@@ -310,10 +352,14 @@ std::shared_ptr<Rank> PacketPath::open(const RankAssignment& given) {
 }
 
 PacketPath::LinkCounters PacketPath::link_counters() {
-  if (links_.empty()) {
+  if (links_.empty() && messages_ == nullptr) {
     throw std::invalid_argument("the agent uses the kernel's UDP");
   }
   LinkCounters sum;
+  for_messages([&sum](const net::MessageDevice& device) {
+    sum.counters::Device::add(device.counters());
+    sum.counters::Link::add(device.link_counters());
+  });
   for_each_link([&sum](const FrameLink& link) {
     sum.counters::Device::add(link.device_counters());
     sum.counters::Link::add(link.counters());

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "host_agent/native/assignment.h"
@@ -14,6 +15,7 @@
 #include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
 #include "native/channel/shared_memory.h"
+#include "native/net/message_device.h"
 #include "native/runtime/precedence.h"
 
 namespace switchml::agent {
@@ -26,11 +28,14 @@ class PacketPath {
   static constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
 
   using Links = std::vector<std::unique_ptr<FrameLink>>;
+  using Messages = std::unique_ptr<net::MessageDevice>;
+  // The medium of packets: the kernel's UDP, the links of an interface's queues, one for each thread, or the
+  // messages of a device, which one thread sends.
+  using Medium = std::variant<std::monostate, Links, Messages>;
 
-  // Each rank's slots are divided among `threads` data threads. If there are links of an interface's queues, one for
-  // each thread, packets are sent over those instead of the kernel's UDP. `slot_uses` is the number of uses of a slot
-  // that an epoch allows. Throws std::invalid_argument and std::system_error.
-  PacketPath(unsigned threads, Links links, uint32_t slot_uses);
+  // Each rank's slots are divided among `threads` data threads. `slot_uses` is the number of uses of a slot that an
+  // epoch allows. Throws std::invalid_argument and std::system_error.
+  PacketPath(unsigned threads, Medium medium, uint32_t slot_uses);
   ~PacketPath();
   PacketPath(const PacketPath&) = delete;
   PacketPath& operator=(const PacketPath&) = delete;
@@ -38,11 +43,11 @@ class PacketPath {
   void start();
   void stop();
 
-  // Opens a rank. The ranks of a job share a UDP port, which the kernel picks. The path must outlive the rank. Throws
-  // std::invalid_argument, also if the rank is open already, and std::system_error.
+  // Opens a rank. The ranks of a job share a UDP port, which the kernel picks, or a queue pair. The path must outlive
+  // the rank. Throws std::invalid_argument, also if the rank is open already, and std::system_error.
   std::shared_ptr<Rank> open(const RankAssignment& assignment);
 
-  // Counters of all links together, for frames that belong to no rank. Throws std::invalid_argument without links.
+  // Counters of all links or of the device, for frames that belong to no rank. Throws std::invalid_argument over UDP.
   struct LinkCounters : counters::Device, counters::Link {};
   LinkCounters link_counters();
 
@@ -52,15 +57,17 @@ class PacketPath {
   using JobName = std::tuple<std::string, std::string, uint16_t, uint16_t, uint16_t>;
   struct Job {
     DataThread::JobKey key = 0;
-    uint16_t udp_port = 0;
+    uint32_t sender = 0;
     channel::SharedMemory results;
     std::map<uint16_t, std::shared_ptr<RankChannel>> ranks;
   };
 
-  // Returns each thread's transport to the switch, and sets `*udp_port` to the port that they share.
-  std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
-  std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
-                                                        uint16_t* udp_port);
+  using Transports = std::vector<std::unique_ptr<JobTransport>>;
+  // Each returns the transport of each thread to the switch, and sets `*sender` to the number that they share.
+  Transports open_transports(const RankAssignment& assignment, uint32_t* sender);
+  Transports open_sockets(const RankAssignment& assignment, size_t packet_bytes, uint32_t* sender);
+  Transports open_links(const RankAssignment& assignment, size_t packet_bytes, uint32_t* sender);
+  Transports open_endpoint(const RankAssignment& assignment, size_t packet_bytes, uint32_t* sender);
   // Returns a key for a new job: a lower one for a more urgent job, so that threads serve it before others.
   DataThread::JobKey new_key(const RankAssignment& assignment);
   // Gives every thread its part of a job.
@@ -69,7 +76,11 @@ class PacketPath {
   // Removes a rank, also one that was added in part, from all threads; the job with its last rank.
   void remove_rank(const JobName& name, uint16_t rank);
   unsigned home_of(uint16_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
-  // Calls act(link) for each link, between two rounds of its thread.
+  // Calls act(device), and act(link) for each link, between two rounds of its thread.
+  template <class Act>
+  void for_messages(Act&& act) {
+    if (messages_ != nullptr) threads_.front()->paused([&] { act(*messages_); });
+  }
   template <class Act>
   void for_each_link(Act&& act) {
     for (size_t index = 0; index < links_.size(); ++index) {
@@ -79,6 +90,7 @@ class PacketPath {
 
   std::mutex operations_;  // held by the current operation
   Links links_;            // one for each thread, or none
+  Messages messages_;      // null without such a device
   DataThread::Peers threads_;
   uint32_t slot_uses_;
   std::map<JobName, Job> jobs_;  // guarded by operations_

@@ -17,8 +17,9 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  // Returns the rank's UDP source port in the switch's worker table, or the number used in its place.
-  virtual uint16_t udp_port() const = 0;
+  // Returns the number that tells the rank's host's senders apart in the switch's worker table: its UDP source port,
+  // that of its queue pair with wire::kIsQueuePair, or the number of its connection to the switch.
+  virtual uint32_t sender() const = 0;
   // Returns a descriptor, owned by the rank, that becomes readable when the switch ends; -1 if it has none.
   virtual int switch_socket() const = 0;
   // Returns whether the switch is known to have ended.

@@ -51,7 +51,7 @@ class SharedMemoryRank : public Rank {
   SharedMemoryRank(const SharedMemoryRank&) = delete;
   SharedMemoryRank& operator=(const SharedMemoryRank&) = delete;
 
-  uint16_t udp_port() const override { return connection_; }
+  uint32_t sender() const override { return connection_; }
   int switch_socket() const override { return connector_.fd(); }
   bool switch_ended() const override { return connector_.ended(); }
   std::vector<int> open_channel() override;

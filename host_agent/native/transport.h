@@ -16,6 +16,8 @@ class JobTransport {
   virtual unsigned sources() const = 0;
   // Returns a descriptor that is readable when results wait; -1 if all jobs share a device, which the thread watches.
   virtual int fd(unsigned source) const = 0;
+  // Arranges that fd() becomes readable when results wait; returns false if some wait already.
+  virtual bool prepare_sleep() { return true; }
 
   // Sends the queued packets to a switch without blocking, and empties the queue. Packets that cannot be sent count as
   // lost.

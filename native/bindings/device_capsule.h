@@ -1,4 +1,4 @@
-// Passes the queues of a device through Python, from the module that opened them to the module that uses them.
+// Passes devices through Python, from the module that opened them to the module that uses them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,31 +9,44 @@
 #include <vector>
 
 #include "native/net/frame_device.h"
+#include "native/net/message_device.h"
 
 namespace switchml::bindings {
 
 using DeviceHolder = std::unique_ptr<net::FrameDevice>;
+using MessageDeviceHolder = std::unique_ptr<net::MessageDevice>;
+
+inline const char* capsule_name(const DeviceHolder* /*type*/) { return net::kFrameDeviceCapsule; }
+inline const char* capsule_name(const MessageDeviceHolder* /*type*/) { return net::kMessageDeviceCapsule; }
+
+template <class Holder>
+nanobind::capsule to_capsule(Holder device) {
+  auto holder = std::make_unique<Holder>(std::move(device));
+  const char* name = capsule_name(holder.get());
+  return nanobind::capsule(holder.release(), name, [](void* held) noexcept { delete static_cast<Holder*>(held); });
+}
+
+// Throws std::invalid_argument for an object that is not such a capsule, or whose device was taken before.
+template <class Holder>
+Holder* device_in(nanobind::handle capsule) {
+  const char* name = capsule_name(static_cast<Holder*>(nullptr));
+  if (PyCapsule_IsValid(capsule.ptr(), name) == 0)
+    throw std::invalid_argument("this is not a device of the right kind");
+  auto* holder = static_cast<Holder*>(PyCapsule_GetPointer(capsule.ptr(), name));
+  if (*holder == nullptr) throw std::invalid_argument("the device is in use already");
+  return holder;
+}
 
 inline nanobind::list to_capsules(std::vector<DeviceHolder> queues) {
   nanobind::list capsules;
-  for (DeviceHolder& queue : queues) {
-    auto holder = std::make_unique<DeviceHolder>(std::move(queue));
-    capsules.append(nanobind::capsule(holder.release(), net::kFrameDeviceCapsule,
-                                      [](void* held) noexcept { delete static_cast<DeviceHolder*>(held); }));
-  }
+  for (DeviceHolder& queue : queues) capsules.append(to_capsule(std::move(queue)));
   return capsules;
 }
 
-// Throws std::invalid_argument for an object that is not such a capsule or was taken before.
+// Takes all of them, or throws as device_in() does.
 inline std::vector<DeviceHolder> take_devices(const nanobind::sequence& capsules) {
   std::vector<DeviceHolder*> holders;
-  for (const nanobind::handle capsule : capsules) {
-    if (PyCapsule_IsValid(capsule.ptr(), net::kFrameDeviceCapsule) == 0) {
-      throw std::invalid_argument("this is not a frame device");
-    }
-    holders.push_back(static_cast<DeviceHolder*>(PyCapsule_GetPointer(capsule.ptr(), net::kFrameDeviceCapsule)));
-    if (*holders.back() == nullptr) throw std::invalid_argument("the frame device is in use already");
-  }
+  for (const nanobind::handle capsule : capsules) holders.push_back(device_in<DeviceHolder>(capsule));
   std::vector<DeviceHolder> queues;
   queues.reserve(holders.size());
   for (DeviceHolder* holder : holders) queues.push_back(std::move(*holder));

@@ -23,6 +23,7 @@ constexpr uint32_t opcode = 100;
 constexpr uint32_t queue_pair = 0x80BEE0;
 constexpr uint32_t partition_key = 0xFFFF;
 constexpr uint32_t overhead_bytes = 24;
+constexpr uint32_t queue_pairs = 0x1000000;
 constexpr uint32_t grh_bytes = 40;
 }  // namespace rocev2
 

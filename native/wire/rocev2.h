@@ -36,9 +36,8 @@ constexpr size_t kIcrcBytes = 4;
 constexpr size_t kBetweenUdpAndHeader = bth::bytes + deth::bytes;
 static_assert(kBetweenUdpAndHeader + kIcrcBytes == rocev2::overhead_bytes);
 
-constexpr uint32_t kQueuePairs = 1U << 24U;
 // In worker_table, a sender is its UDP port, or its queue pair with this bit.
-constexpr uint32_t kIsQueuePair = kQueuePairs;
+constexpr uint32_t kIsQueuePair = rocev2::queue_pairs;
 
 inline uint32_t load24(const uint8_t* p) { return static_cast<uint32_t>(load16(p)) << 8U | p[2]; }
 inline void store24(uint8_t* p, uint32_t v) {

@@ -6,6 +6,7 @@ import importlib
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 import stat
@@ -20,7 +21,7 @@ from switchml.common.processes import find_program
 from switchml.common.version import VERSION
 from switchml.controller.errors import ControllerError
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
-from switchml.dataplane.devices import require_built
+from switchml.dataplane.devices import list_rdma_ports, require_built
 from switchml.dataplane.targets import SOFT
 from switchml.launch.fabric import connect
 from switchml.launch.fabric_state import Fabric, inspect
@@ -48,6 +49,7 @@ _OPTIONAL_PACKAGES: Final = (
     ("matplotlib", "bench", "drawing pictures"),
     ("scikit-learn", "demo", "examples/train_digits.py"),
 )
+_LOCKED_BYTES: Final = 16 << 20  # two rings of 1,024 buffers of a queue pair, and the memory of some ranks
 _OPTIONAL_PROGRAMS: Final = (
     ("BMv2", f"`up --switch bmv2` needs it: {BMV2_SOURCE}"),
     ("Open MPI", "`bench --peers mpi-shm,mpi-tcp` needs it"),
@@ -75,7 +77,7 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_udp(settings), _loopback_mtu(settings), _socket_buffers(), _cpus()]
     checks += [_namespaces(), *_optional_programs()]
     checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
-    checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
+    checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp"), *_rdma()]
     checks += _fabric(settings)
     return checks
 
@@ -292,6 +294,28 @@ def _transport(name: str, kind: Literal["dpdk", "xdp"]) -> Check:
     except OSError as error:
         return Check(name, NOT_FOUND, str(error), f"Only --transport {kind} and --{kind}-port need it.")
     return Check(name, OK, f"built in: --transport {kind}, --{kind}-port")
+
+
+def _rdma() -> Iterable[Check]:
+    try:
+        ports = list_rdma_ports()
+    except OSError as error:
+        yield Check("RDMA", NOT_FOUND, str(error), "Only --transport rdma needs it.")
+        return
+    if not ports:
+        yield Check("RDMA", OK, "built in: --transport rdma; this machine has no RDMA device")
+    for port in ports:
+        addresses = ", ".join(port.addresses) or "no RoCEv2 address"
+        found = f"{port.driver or 'software'}, {port.state}, messages of {port.largest_message} bytes, {addresses}"
+        usable = port.state == "PORT_ACTIVE" and port.addresses
+        remedy = "" if usable else "Give its network interface an IPv4 address, and set it up."
+        yield Check(f"RDMA {port.name}", OK if usable else WARNING, found if port.addresses else port.state, remedy)
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if ports and 0 <= soft < _LOCKED_BYTES:
+        found = f"{soft >> 10} KiB may be locked, and a job takes about {_LOCKED_BYTES >> 20} MiB"
+        yield Check(
+            "RDMA memory", WARNING, found, "Raise the limit: ulimit -l, or LimitMEMLOCK= of the agent's service."
+        )
 
 
 def _fabric(settings: Settings) -> Iterable[Check]:

@@ -144,4 +144,4 @@ class ShmProcess(RankProcess):
         )
         handle = engine.open_shm_rank(path, assignment)
         super().__init__(engine, handle, slots, values)
-        self.connection = engine.udp_port(handle)
+        self.connection = engine.sender(handle)

@@ -237,7 +237,7 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
     switch = Switch(slots=64, values=64, shards=threads)
     try:
         of_switch = switch.add_port(1, UdpPortSpec(address="127.0.0.1"))
-        of_rank = engine.udp_port(
+        of_rank = engine.sender(
             engine.open_rank(rank_assignment(1, 0, 2, slots=16, values=64, switch_udp_port=of_switch))
         )
         for port in (of_switch, of_rank):

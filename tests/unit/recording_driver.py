@@ -23,6 +23,7 @@ class RecordingDriver(Driver):
         self.name = name
         self.values = values
         self.leaf = leaf
+        self.rocev2 = False
         self.slots = ALL_SLOTS
         self.formats: frozenset[Format] = frozenset({Format.INT32})
         self.tables: JobTables | None = None  # those written last
@@ -35,7 +36,9 @@ class RecordingDriver(Driver):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(values_per_packet=self.values, slots=self.slots, leaf=self.leaf, formats=self.formats)
+        return Capabilities(
+            values_per_packet=self.values, slots=self.slots, leaf=self.leaf, formats=self.formats, rocev2=self.rocev2
+        )
 
     async def install_job(self, job: JobTables) -> None:
         self.tables = job

@@ -42,9 +42,9 @@ def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
         (["--transport", "dpdk"], "transport dpdk needs a device (--device)"),
         (
             ["--transport", "xdp", "--device", "eth0", "--threads", "2"],
-            "AF_XDP has one queue, whose frames one data thread moves",
+            "AF_XDP has one queue, which one data thread moves",
         ),
-        (["--transport", "udp", "--device", "eth0"], "--device eth0 is for --transport dpdk or xdp, not udp"),
+        (["--transport", "udp", "--device", "eth0"], "--device eth0 is for --transport dpdk, xdp or rdma, not udp"),
     ],
 )
 def test_options_that_contradict_each_other(arguments: list[str], words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,11 @@ async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 def register(world: World, count: int = 2, max_ranks: int = 2) -> None:
     """Register agents of s0, h1, h2 and so on, each on another host."""
     for number in range(1, count + 1):
-        where = {"address": f"10.0.1.{number}", "host": f"host{number}", "mac": f"02:00:00:00:01:0{number}"}
+        where: dict[str, Any] = {
+            "address": f"10.0.1.{number}",
+            "host": f"host{number}",
+            "mac": f"02:00:00:00:01:0{number}",
+        }
         world.agent(f"h{number}", "s0", number, max_ranks, **where)
 
 

@@ -178,7 +178,9 @@ def test_sixty_four_ranks_fill_the_bitmap() -> None:
 
 def test_capabilities_come_from_the_configuration_or_the_program() -> None:
     soft = SwitchConfig(target=SOFT, values_per_packet=1024, slots=100, **CONFIG)
-    expected = Capabilities(1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format))
+    expected = Capabilities(
+        1024, 100, streamed=True, owned_results=True, leaf=True, formats=frozenset(Format), rocev2=True
+    )
     assert P4RuntimeDriver(soft).capabilities == expected
 
 
@@ -190,14 +192,20 @@ def test_bmv2_has_one_program_for_each_number_of_values() -> None:
         formats = frozenset(Format) - {Format.FLOAT32} if streamed else frozenset((Format.INT32,))
         capabilities = P4RuntimeDriver(bmv2).capabilities
         assert capabilities == Capabilities(
-            expected, 2048, streamed=streamed, owned_results=True, leaf=True, formats=formats
+            expected, 2048, streamed=streamed, owned_results=True, rocev2=True, leaf=True, formats=formats
         )
 
 
 def test_bmv2_has_a_program_that_adds_floats() -> None:
     bmv2 = SwitchConfig(target=BMV2, program="switchml_floats", **CONFIG)
     assert P4RuntimeDriver(bmv2).capabilities == Capabilities(
-        64, 2048, streamed=True, owned_results=True, leaf=True, formats=frozenset((Format.INT32, Format.FLOAT32))
+        64,
+        2048,
+        streamed=True,
+        owned_results=True,
+        rocev2=True,
+        leaf=True,
+        formats=frozenset((Format.INT32, Format.FLOAT32)),
     )
 
 

@@ -81,6 +81,7 @@ class World:
         host: str = "here",
         mac: str = "00:00:00:00:00:00",
         tenant: str = "",
+        largest_message: int = 0,
     ) -> None:
         """Register an agent that answers at once; its ranks hold no phase."""
         registration = pb.Register(
@@ -95,6 +96,7 @@ class World:
             switch_port=port,
             max_ranks=max_ranks,
             instance="i1",
+            largest_message=largest_message,
         )
         self.sessions[name] = self.controller.agents.register(registration, tenant)
         self.tasks.append(asyncio.create_task(self._answer(name)))

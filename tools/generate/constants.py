@@ -21,7 +21,7 @@ _NOTICE = "Generated from dataplane/constants.toml by tools/generate; do not edi
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
 # The switch adds checks and compares chunks without computing either; a flag within a field is a slice in P4.
-_NOT_IN_P4 = {"next", "owner.except", "rocev2.grh_bytes"}
+_NOT_IN_P4 = {"next", "owner.except", "rocev2.grh_bytes", "rocev2.queue_pairs"}
 # The width in bits that P4 gives each constant; default 32.
 _P4_WIDTHS = {
     "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},

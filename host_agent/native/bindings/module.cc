@@ -89,13 +89,16 @@ void define_assignment(nb::module_& module) {
 }
 
 void make_engine(Engine* self, unsigned threads, const nb::typed<nb::sequence, nb::object>& queues,
-                 const std::string& address, const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
-  PacketPath::Links links;
+                 const std::string& address, const std::optional<uint64_t>& next_hop, bool busy, nb::object messages,
+                 uint32_t slot_uses) {
+  PacketPath::Medium medium;
   if (nb::len(queues) > 0) {
     const switchml::agent::FrameLinkOptions options{switchml::net::parse_ipv4(address), next_hop, busy};
-    links = switchml::agent::links_of(switchml::bindings::take_devices(queues), options);
+    medium = switchml::agent::links_of(switchml::bindings::take_devices(queues), options);
+  } else if (!messages.is_none()) {
+    medium = std::move(*switchml::bindings::device_in<switchml::bindings::MessageDeviceHolder>(messages));
   }
-  new (self) Engine(threads, std::move(links), slot_uses);
+  new (self) Engine(threads, std::move(medium), slot_uses);
 }
 
 const auto kLinkCounters =
@@ -222,11 +225,12 @@ NB_MODULE(_engine, module) {
                      "Methods do not wait for the network. A handle that is not open raises KeyError.")
       .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("queues") = nb::make_tuple(),
            nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false,
-           nb::arg("slot_uses") = switchml::wire::kSlotUses,
+           nb::arg("messages") = nb::none(), nb::arg("slot_uses") = switchml::wire::kSlotUses,
            "With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames "
            "from\n`address` instead of over the kernel's UDP. They are sent to the MAC address `next_hop`, or to the "
            "one "
-           "that ARP\nfinds. A busy engine never sleeps.\n\nRaises ValueError, also for threads outside 1..64, and "
+           "that ARP\nfinds. A busy engine never sleeps. With the `messages` of an RDMA device they are its "
+           "messages.\n\nRaises ValueError, also for threads outside 1..64, and "
            "OSError.")
       .def("link_counters", &link_counters, nb::sig("def link_counters(self) -> LinkCounters"),
            "Return the counters of the device. Raises ValueError without one.")
@@ -237,9 +241,10 @@ NB_MODULE(_engine, module) {
       .def("open_shm_rank", &Engine::open_shm_rank, nb::arg("path"), nb::arg("assignment"), free,
            "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
            "Raises OSError if no switch answers there, and ValueError if it refuses.")
-      .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
-           "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "
-           "shares\nmemory, the number of its connection.")
+      .def(
+          "sender", of_rank<&Rank::sender>, nb::arg("handle"), free,
+          "Return the UDP source port of the rank's packets, the same for all ranks of a job here; its queue pair plus "
+          "2^24\nof an RDMA device; or, for a rank that shares memory, the number of its connection.")
       .def("switch_socket", of_rank<&Rank::switch_socket>, nb::arg("handle"), free,
            "Return, for a rank that shares memory with the switch, a descriptor that becomes readable when the switch "
            "ends;\n-1 for any other.")

@@ -146,7 +146,7 @@ void bind_tables(nb::class_<Switch>* cls) {
         const auto of = number<uint16_t>(rank, "rank");
         const RankAddress address{number<uint64_t>(eth_dst, "eth_dst", kMostEthernet),
                                   number<uint32_t>(ipv4_dst, "ipv4_dst"), 0, number<uint64_t>(ranks, "ranks"),
-                                  number<uint32_t>(queue_pair, "queue_pair", wire::kQueuePairs - 1)};
+                                  number<uint32_t>(queue_pair, "queue_pair", wire::rocev2::queue_pairs - 1)};
         control(self, [&](Pipeline& p) { p.tables.set_rank(id, of, address); });
       },
       nb::arg("job"), nb::arg("rank"), nb::arg("eth_dst"), nb::arg("ipv4_dst"), nb::arg("queue_pair"), nb::arg("ranks"),
