@@ -31,6 +31,7 @@ from typing import Any
 from ptf_tests.frames import Host, mac_text
 
 ROOT = Path(__file__).parents[2]
+HOST_SEEN_BY_GUEST = "10.0.2.2"  # QEMU's
 SECONDS = 120  # for anything that is waited for: only what hangs takes as long
 CACHE = ROOT / "build" / "rdma"
 KERNEL_VARIABLE = "SWITCHML_RDMA_KERNEL"
@@ -53,12 +54,21 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 (sleep 600; poweroff -f) &  # if the test that has started the guest was killed
 for module in $(cat /modules/order); do insmod /modules/$module.ko; done
+ip link set lo up
 ip link set eth0 mtu "$mtu" up
 ip address add "$address" dev eth0
 rdma link add rxe0 type rxe netdev eth0
+if [ -e /sys/class/net/eth1 ]; then
+  ip address add 10.0.2.15/24 dev eth1
+  ip link set eth1 up
+fi
 if [ "$1" = chroot ]; then
   mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=262144 root "$2"
+  mount -t proc proc "$2/proc"
   mount -t devtmpfs devtmpfs "$2/dev"
+  mkdir -p "$2/dev/shm"
+  mount -t tmpfs tmpfs "$2/dev/shm"
+  mount -t tmpfs tmpfs "$2/run"
   mount -t sysfs sysfs "$2/sys"
 fi
 "$@"
@@ -274,11 +284,13 @@ def running_guest(
     cable: tuple[Path, Path],
     mtu: int,
     capture: Path | None = None,
+    sees_host: bool = False,
 ) -> Iterator[Guest]:
     """Run a guest that executes a command, which `build_image` has put into the image, and then switches itself off.
 
     `cable` is the socket of a frame port, and the path to which that port sends. All frames are written to `capture`,
-    in the format of pcap. After `chroot /host`, the command sees this machine's files, which it cannot change.
+    in the format of pcap. After `chroot /host`, the command sees this machine's files, which it cannot change. If it
+    `sees_host`, it reaches this machine's servers at HOST_SEEN_BY_GUEST.
     """
     port, peer = cable
     arguments = " ".join([str(mtu), f"{IPv4Address(host.ip)}/24", *command])
@@ -287,7 +299,19 @@ def running_guest(
         # Only a connected socket may have more than net.unix.max_dgram_qlen frames waiting.
         own.connect(str(port))
         options = [
-            *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-display", "none"),
+            *(
+                "-machine",
+                "q35",
+                "-accel",
+                "tcg",
+                "-cpu",
+                "max",
+                "-m",
+                "512" if sees_host else "256",
+                "-nodefaults",
+                "-display",
+                "none",
+            ),
             *("-serial", "stdio", "-no-reboot", "-kernel", str(image.linux), "-initrd", str(image.files)),
             *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off -- {arguments}"),
             *("-netdev", f"dgram,id=cable,local.type=fd,local.str={own.fileno()}"),
@@ -295,6 +319,8 @@ def running_guest(
         ]
         if command[0] == "chroot":
             options += ["-virtfs", "local,path=/,mount_tag=root,security_model=none,multidevs=remap,readonly=on"]
+        if sees_host:
+            options += ["-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host"]
         if capture:
             options += ["-object", f"filter-dump,id=capture,netdev=cable,file={capture}"]
         program = [_QEMU, *options]
