@@ -18,6 +18,7 @@ import switchml
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, mac_text
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.devices import built
 from tests.loopback.device_harness import daemon
 from tests.rdma.calls import digests
 from tests.rdma.guest import HOST_SEEN_BY_GUEST, Guest, Image, running_guest
@@ -26,6 +27,7 @@ from tests.support.soft_switch import running_switch
 
 CARD = Host(port=1, mac=0x020000000001, ip=0x0A000001, udp_port=0)
 LONG = pytest.mark.long
+pytestmark = pytest.mark.skipif(not built("rdma"), reason="skipped: built without libibverbs-dev")
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ def _run(client: ControllerClient, socket: Path, world: int) -> list[list[str]]:
     return [found[rank] for rank in range(world)]
 
 
-@pytest.mark.parametrize(("values", "mtu"), [(248, 1500), pytest.param(64, 1500, marks=LONG), pytest.param(1016, 4200)])
+@pytest.mark.parametrize(
+    ("values", "mtu"), [(248, 1500), pytest.param(64, 1500, marks=LONG), pytest.param(1016, 4200, marks=LONG)]
+)
 def test_results_have_the_bits_of_udp(
     tmp_path: Path, image: Image, monkeypatch: pytest.MonkeyPatch, values: int, mtu: int
 ) -> None:
