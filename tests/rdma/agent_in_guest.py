@@ -2,7 +2,8 @@
 
 Its arguments are the address of the card's interface, and that of the controller. It says when the agent is there; then
 for each line "JOB WORLD" it runs the ranks of a job, and says the digests of all that each rank has got. With a third
-word, the number of seconds, the card's interface is down for that long while the ranks make their calls.
+word, a number of seconds, the card's interface is down for that long while the ranks make their calls; with the word
+"kill" the process of the last rank is killed, and the others make their calls without it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import switchml
 from tests.rdma.calls import digests
 
 RUN = Path("/run/switchml")
+CONNECT = f"import sys; comm = switchml.connect(job=int(sys.argv[1]), rank=int(sys.argv[2]), agent='{RUN}/agent.sock')"
 DEADLINE = 100.0
 
 
@@ -38,7 +40,10 @@ def start_agent(address: str, controller: str) -> subprocess.Popen[bytes]:
 def run_rank(job: str, rank: int, world: int, found: dict[int, list[str]]) -> None:
     try:
         with switchml.connect(job=int(job), rank=rank, world_size=world, agent=RUN / "agent.sock") as comm:
-            found[rank] = digests(comm)
+            try:
+                found[rank] = digests(comm)
+            except switchml.WorldChanged:
+                found[rank] = digests(comm)
     except Exception:
         found[rank] = [traceback.format_exc()]
 
@@ -59,16 +64,21 @@ def main() -> None:
     agent = start_agent(*sys.argv[1:])
     say(ready=True)
     for line in sys.stdin:
-        job, world, *down = line.split()
+        job, world, *more = line.split()
+        killed = more == ["kill"]
         found: dict[int, list[str]] = {}
-        threads = [Thread(target=run_rank, args=(job, rank, int(world), found)) for rank in range(int(world))]
+        living = range(int(world) - killed)
+        threads = [Thread(target=run_rank, args=(job, rank, int(world), found)) for rank in living]
         for thread in threads:
             thread.start()
-        if down:
-            interrupt(float(down[0]))
+        if killed:
+            attach_and_die = f"import os, switchml; {CONNECT}; os.kill(os.getpid(), 9)"
+            subprocess.run([sys.executable, "-c", attach_and_die, job, str(len(living))], check=False)
+        elif more:
+            interrupt(float(more[0]))
         for thread in threads:
             thread.join()
-        say(digests=[found[rank] for rank in range(int(world))])
+        say(digests=[found[rank] for rank in living])
     agent.terminate()
     agent.wait(DEADLINE)
 

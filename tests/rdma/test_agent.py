@@ -36,10 +36,10 @@ class Fabric:
     guest: Guest
     directory: Path
 
-    def run(self, world: int, down_seconds: float = 0) -> list[list[str]]:
-        """Run a job whose ranks are all in the guest, and return their digests; the link may be down for a time."""
-        job = self.client.start_job(pb.StartJobRequest(workers=world))
-        self.guest.say(f"{job.id} {world}" + (f" {down_seconds}" if down_seconds else ""))
+    def run(self, world: int, event: str = "") -> list[list[str]]:
+        """Run a job whose ranks are all in the guest, and return their digests; the program there knows the events."""
+        job = self.client.start_job(pb.StartJobRequest(workers=world, on_failure=pb.ON_FAILURE_SHRINK))
+        self.guest.say(f"{job.id} {world} {event}")
         found: list[list[str]] = self.guest.report()["digests"]
         return found
 
@@ -131,4 +131,13 @@ def test_a_link_that_is_down_for_a_time(tmp_path: Path, image: Image) -> None:
     (tmp_path / "udp").mkdir()
     expected = over_udp(tmp_path / "udp", 248, [2])
     with running_fabric(tmp_path, image, 248, 1500) as fabric:
-        assert [fabric.run(2, down_seconds=3)] == expected
+        assert [fabric.run(2, "3")] == expected
+
+
+@LONG
+def test_the_others_continue_without_a_killed_rank(tmp_path: Path, image: Image) -> None:
+    """Check the new epoch, which has another queue pair and another key."""
+    (tmp_path / "udp").mkdir()
+    expected = over_udp(tmp_path / "udp", 248, [2])
+    with running_fabric(tmp_path, image, 248, 1500) as fabric:
+        assert [fabric.run(3, "kill")] == expected

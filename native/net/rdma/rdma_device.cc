@@ -126,8 +126,8 @@ std::vector<RdmaPort> list_ports() {
       const Context context = opened(device);
       ibv_device_attr attributes{};
       if (const int error = ibv_query_device(context.get(), &attributes); error != 0) throw failure(error, name);
-      for (uint8_t port = 1; port <= attributes.phys_port_cnt; ++port) {
-        found.push_back(described(context.get(), port, name + "/" + std::to_string(port)));
+      for (unsigned port = 1; port <= attributes.phys_port_cnt; ++port) {
+        found.push_back(described(context.get(), static_cast<uint8_t>(port), name + "/" + std::to_string(port)));
       }
     } catch (const std::system_error& error) {
       found.push_back({name, "", error.what(), 0, {}});
