@@ -1,7 +1,7 @@
 """Queue pairs of the guest's card through BMv2: ``python -m tests.rdma.on_bmv2 DIRECTORY``, as root.
 
-It continues in new namespaces. BMv2 has veth pairs there, and a thread carries frames between one of them and the guest's
-cable. DIRECTORY has the files of an image.
+It continues in new namespaces. BMv2 has veth pairs there, and a thread carries frames between one of them and the
+cable of the guest. DIRECTORY has the files of an image.
 """
 
 from __future__ import annotations
