@@ -92,11 +92,37 @@ __attribute__((target("pclmul,sse4.1"))) inline __m128i block(const uint8_t* dat
 // x^0, lacks a factor x: hence the shift to the left.
 constexpr int64_t power(unsigned bits) { return static_cast<int64_t>(static_cast<uint64_t>(x_to_the(bits)) << 1U); }
 
+// The polynomial with x^32, and the quotient of x^64 by it, in the same order of bits.
+constexpr int64_t kWhole = static_cast<int64_t>(static_cast<uint64_t>(kPolynomial) << 1U | 1U);
+constexpr int64_t quotient_of_x64() {
+  uint64_t quotient = 0;
+  uint32_t remainder = kOne;  // x^0; after n steps the remainder of x^n
+  for (unsigned n = 0; n < 64; ++n) {
+    const bool carries = (remainder & 1U) != 0;
+    remainder = times_x(remainder);
+    quotient = quotient >> 1U | (carries ? uint64_t{1} << 63U : 0);
+  }
+  // The quotient has 33 bits, the coefficient of x^32 is the lowest one.
+  return static_cast<int64_t>(quotient >> 31U);
+}
+
+// Returns the remainder of a text of 16 bytes: folds 128 bits to 64, and divides these by multiplying with the quotient
+// (Barrett).
+__attribute__((target("pclmul,sse4.1"))) inline uint32_t reduced(__m128i text) {
+  const __m128i halves = _mm_set_epi64x(power(64), power(128 - 32));
+  const __m128i division = _mm_set_epi64x(quotient_of_x64(), kWhole);
+  const __m128i low_words = _mm_set_epi32(0, -1, 0, -1);
+  __m128i rest = _mm_xor_si128(_mm_clmulepi64_si128(text, halves, 0x00), _mm_srli_si128(text, 8));
+  rest = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(rest, low_words), halves, 0x10), _mm_srli_si128(rest, 4));
+  const __m128i times = _mm_and_si128(_mm_clmulepi64_si128(_mm_and_si128(rest, low_words), division, 0x10), low_words);
+  return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(rest, _mm_clmulepi64_si128(times, division, 0x00)), 1));
+}
+
 // Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009): keeps a
-// remainder of 128 bits, four of them in turn where there is enough data; the last one is a text of 16 bytes.
+// remainder of 128 bits, four of them in turn where there is enough data.
 __attribute__((target("pclmul,sse4.1"))) uint32_t remainder_clmul(uint32_t remainder, const uint8_t* data,
                                                                   size_t bytes) {
-  if (bytes < 32) return remainder_portable(remainder, data, bytes);
+  if (bytes < 16) return remainder_portable(remainder, data, bytes);
   const __m128i by_128 = _mm_set_epi64x(power(128 - 32), power(128 + 32));
   __m128i first = _mm_xor_si128(block(data), _mm_cvtsi32_si128(static_cast<int>(remainder)));
   data += 16;
@@ -119,9 +145,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t remainder_clmul(uint32_t remai
     first = _mm_xor_si128(moved(first, by_128), fourth);
   }
   for (; bytes >= 16; data += 16, bytes -= 16) first = _mm_xor_si128(moved(first, by_128), block(data));
-  std::array<uint8_t, 16> last;
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(last.data()), first);
-  return remainder_portable(remainder_portable(0, last.data(), last.size()), data, bytes);
+  return remainder_portable(reduced(first), data, bytes);
 }
 
 __attribute__((target("pclmul,sse4.1"))) uint64_t product_clmul(uint32_t a, uint32_t b) {

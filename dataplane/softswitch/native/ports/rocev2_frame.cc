@@ -17,18 +17,17 @@ void store_icrc(uint8_t* at, uint32_t crc) { wire::store32(at, __builtin_bswap32
 }  // namespace
 
 uint32_t crc_of_headers(const uint8_t* ip) {
-  constexpr size_t kOnes = 8;  // in the place of InfiniBand's own routing header
+  constexpr uint32_t kCrcOfOnes = 0x2144DF1C;  // eight bytes, in the place of InfiniBand's own routing header
   constexpr uint8_t kAny = 0xFF;
-  std::array<uint8_t, kOnes + kDeth + wire::deth::bytes> covered;
-  std::memset(covered.data(), kAny, kOnes);
-  uint8_t* headers = covered.data() + kOnes;
-  std::memcpy(headers, ip, kDeth + wire::deth::bytes);
+  std::array<uint8_t, kDeth + wire::deth::bytes> covered;
+  uint8_t* headers = covered.data();
+  std::memcpy(headers, ip, covered.size());
   headers[wire::ipv4::traffic_class] = kAny;
   headers[wire::ipv4::ttl] = kAny;
   std::memset(headers + wire::ipv4::checksum, kAny, sizeof(uint16_t));
   std::memset(headers + kUdp + wire::udp::checksum, kAny, sizeof(uint16_t));
   headers[kBth + wire::bth::congestion] = kAny;
-  return kernels::crc32(0, covered.data(), covered.size());
+  return kernels::crc32(kCrcOfOnes, covered.data(), covered.size());
 }
 
 bool has_right_icrc(const uint8_t* ip, const uint8_t* packet, size_t bytes) {
