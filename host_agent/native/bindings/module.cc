@@ -89,8 +89,8 @@ void define_assignment(nb::module_& module) {
 }
 
 void make_engine(Engine* self, unsigned threads, const nb::typed<nb::sequence, nb::object>& queues,
-                 const std::string& address, const std::optional<uint64_t>& next_hop, bool busy, nb::object messages,
-                 uint32_t slot_uses) {
+                 const std::string& address, const std::optional<uint64_t>& next_hop, bool busy,
+                 const nb::object& messages, uint32_t slot_uses) {
   PacketPath::Medium medium;
   if (nb::len(queues) > 0) {
     const switchml::agent::FrameLinkOptions options{switchml::net::parse_ipv4(address), next_hop, busy};

@@ -64,7 +64,7 @@ Context open_named(const std::string& name) {
 size_t bytes_of(ibv_mtu mtu) { return size_t{128} << static_cast<unsigned>(mtu); }
 
 ibv_port_attr port_of(ibv_context* context, uint8_t port, const std::string& name) {
-  ibv_port_attr state{};
+  ibv_port_attr state{};  // NOLINT(bugprone-invalid-enum-default-initialization): libibverbs wants zeros
   if (const int error = ibv_query_port(context, port, &state); error != 0) throw failure(error, name);
   return state;
 }

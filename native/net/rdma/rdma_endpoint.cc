@@ -19,6 +19,7 @@
 namespace switchml::net {
 namespace {
 
+constexpr int kMayWrite = IBV_ACCESS_LOCAL_WRITE;
 constexpr size_t kGrh = wire::rocev2::grh_bytes;
 // Over IPv4 the packet's IPv4 header is at the end of the space for InfiniBand's own, whose beginning is undefined.
 constexpr size_t kIpv4InGrh = kGrh - wire::ipv4::bytes;
@@ -53,14 +54,14 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
   ibv_context* context = device->context_.get();
   ibv_pd* domain = device->domain_.get();
   send_memory_.resize(kSends * send_bytes_);
-  receive_region_.reset(required(
-      ibv_reg_mr(domain, receive_memory_.data(), receive_memory_.size(), IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr", name));
+  receive_region_.reset(
+      required(ibv_reg_mr(domain, receive_memory_.data(), receive_memory_.size(), kMayWrite), "ibv_reg_mr", name));
   send_region_.reset(required(ibv_reg_mr(domain, send_memory_.data(), send_memory_.size(), 0), "ibv_reg_mr", name));
   events_.reset(required(ibv_create_comp_channel(context), "ibv_create_comp_channel", name));
   if (fcntl(events_->fd, F_SETFL, O_NONBLOCK) < 0) throw failure(errno, "fcntl");
   received_.reset(required(ibv_create_cq(context, kReceives, nullptr, events_.get(), 0), "ibv_create_cq", name));
   sent_.reset(required(ibv_create_cq(context, kSends, nullptr, nullptr, 0), "ibv_create_cq", name));
-  ibv_qp_init_attr properties{};
+  ibv_qp_init_attr properties{};  // NOLINT(bugprone-invalid-enum-default-initialization): libibverbs wants zeros
   properties.send_cq = sent_.get();
   properties.recv_cq = received_.get();
   properties.cap = {kSends, kReceives, 2, 1, 0};
@@ -101,7 +102,7 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
 RdmaEndpoint::~RdmaEndpoint() { device_->endpoints_.erase(this); }
 
 void RdmaEndpoint::connect(uint32_t queue_key) {
-  ibv_qp_attr state{};
+  ibv_qp_attr state{};  // NOLINT(bugprone-invalid-enum-default-initialization): libibverbs wants zeros
   state.qp_state = IBV_QPS_INIT;
   state.port_num = device_->port_;
   state.qkey = queue_key;
