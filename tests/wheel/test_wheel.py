@@ -35,7 +35,7 @@ NATIVE = {
     "switchml/dataplane/softswitch/_native",
     "switchml/host_agent/_engine",
 }
-OPTIONAL_NATIVE = {"switchml/dataplane/_dpdk", "switchml/dataplane/_xdp"}
+OPTIONAL_NATIVE = {"switchml/dataplane/_dpdk", "switchml/dataplane/_rdma", "switchml/dataplane/_xdp"}
 
 WORKER = """
 import numpy, switchml
