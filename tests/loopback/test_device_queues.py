@@ -243,4 +243,4 @@ def test_several_data_threads_are_not_for_af_xdp(tmp_path: Path) -> None:
     options += ["--socket", str(tmp_path / "a.sock"), "--transport", "xdp", "--device", "lo", "--threads", "2"]
     ended = subprocess.run(options, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
-    assert "AF_XDP has one queue, whose frames one data thread moves, not 2" in ended.stderr
+    assert "AF_XDP has one queue, which one data thread moves, not 2" in ended.stderr

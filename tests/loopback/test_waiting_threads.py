@@ -22,7 +22,7 @@ def sleeps_of_progress_threads() -> int:
     """Return how often the progress threads of this process have gone to sleep."""
     sleeps = 0
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it has ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             status = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
             if status["Name"].strip() == "switchml":
                 sleeps += int(status["voluntary_ctxt_switches"])
