@@ -48,11 +48,12 @@ def run_rank(job: str, rank: int, world: int, found: dict[int, list[str]]) -> No
         found[rank] = [traceback.format_exc()]
 
 
-def interrupt(seconds: float) -> None:
-    """Set the card's interface down and up again, while the ranks make calls."""
-    for state in ("down", "up"):
-        time.sleep(seconds)  # the calls go on
+def interrupt(seconds: float, ranks: list[Thread]) -> None:
+    """Set the card's interface down for a time, which must end before the calls of the ranks do."""
+    for state, then in (("down", seconds), ("up", 0.0)):
         subprocess.run(["ip", "link", "set", "eth0", state], check=True)
+        assert all(rank.is_alive() for rank in ranks), f"the calls had ended when the link went {state}"
+        time.sleep(then)  # the calls go on
 
 
 def say(**report: object) -> None:
@@ -75,7 +76,7 @@ def main() -> None:
             attach_and_die = f"import os, switchml; {CONNECT}; os.kill(os.getpid(), 9)"
             subprocess.run([sys.executable, "-c", attach_and_die, job, str(len(living))], check=False)
         elif more:
-            interrupt(float(more[0]))
+            interrupt(float(more[0]), threads)
         for thread in threads:
             thread.join()
         say(digests=[found[rank] for rank in living])

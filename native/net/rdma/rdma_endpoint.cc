@@ -67,7 +67,6 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
   properties.cap = {kSends, kReceives, 2, 1, 0};
   properties.qp_type = IBV_QPT_UD;
   pair_.reset(required(ibv_create_qp(domain, &properties), "ibv_create_qp", name));
-  connect(queue_key_);
   for (const uint32_t address : switches_) {
     ibv_ah_attr route{};
     route.is_global = 1;
@@ -91,29 +90,59 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
     }
     routes_.emplace_back(handle);
   }
-  for (uint32_t first = 0; first < kReceives; first += kBurst) {
-    std::array<ibv_wc, kBurst> buffers{};
-    for (uint32_t i = 0; i < kBurst; ++i) buffers[i].wr_id = first + i;
-    post_receives(buffers.data(), kBurst);
-  }
+  required(start(), "ibv_modify_qp", name);
   device->endpoints_.insert(this);
 }
 
 RdmaEndpoint::~RdmaEndpoint() { device_->endpoints_.erase(this); }
 
-void RdmaEndpoint::connect(uint32_t queue_key) {
+// Takes the queue pair from any state to the one in which it sends and receives; what it held is gone. Returns an
+// errno, or 0.
+int RdmaEndpoint::start() {
   ibv_qp_attr state{};  // NOLINT(bugprone-invalid-enum-default-initialization): libibverbs wants zeros
-  state.qp_state = IBV_QPS_INIT;
   state.port_num = device_->port_;
-  state.qkey = queue_key;
-  const auto change = [&](int mask) {
-    required(ibv_modify_qp(pair_.get(), &state, mask), "ibv_modify_qp", device_->name());
+  state.qkey = queue_key_;
+  struct Step {
+    ibv_qp_state to;
+    int mask;
   };
-  change(IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-  state.qp_state = IBV_QPS_RTR;
-  change(IBV_QP_STATE);
-  state.qp_state = IBV_QPS_RTS;
-  change(IBV_QP_STATE | IBV_QP_SQ_PSN);
+  constexpr std::array kSteps = {
+      Step{IBV_QPS_RESET, IBV_QP_STATE},
+      Step{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+      Step{IBV_QPS_RTR, IBV_QP_STATE},
+      Step{IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN},
+  };
+  for (const Step& step : kSteps) {
+    state.qp_state = step.to;
+    if (const int error = ibv_modify_qp(pair_.get(), &state, step.mask); error != 0) return error;
+  }
+  post_all_receives();
+  return 0;
+}
+
+// A request that fails, such as one without a route while the link is down, ends the queue pair's work. Its number
+// stays the same when it starts again; the protocol repeats what was lost.
+void RdmaEndpoint::start_again() {
+  ibv_qp_attr reset{};  // NOLINT(bugprone-invalid-enum-default-initialization): libibverbs wants zeros
+  reset.qp_state = IBV_QPS_RESET;
+  ibv_modify_qp(pair_.get(), &reset, IBV_QP_STATE);  // afterwards no request completes; start() says if it failed
+  std::array<ibv_wc, kBurst> flushed{};
+  while (ibv_poll_cq(sent_.get(), static_cast<int>(kBurst), flushed.data()) > 0) {
+  }
+  while (ibv_poll_cq(received_.get(), static_cast<int>(kBurst), flushed.data()) > 0) {
+  }
+  lent_count_ = found_count_ = 0;
+  chained_ = 0;
+  completed_ = posted_;
+  failed_ = start() != 0;
+}
+
+void RdmaEndpoint::post_all_receives() {
+  for (uint32_t first = 0; first < kReceives; first += kBurst) {
+    std::array<ibv_wc, kBurst> buffers{};
+    for (uint32_t i = 0; i < kBurst; ++i) buffers[i].wr_id = first + i;
+    post_receives(buffers.data(), kBurst);
+  }
 }
 
 // Gives the buffers of these completions to the card, in one request. `wr_id` is the number of a buffer.
@@ -195,7 +224,9 @@ void RdmaEndpoint::reap() {
   while ((count = ibv_poll_cq(sent_.get(), static_cast<int>(completions.size()), completions.data())) > 0) {
     for (int i = 0; i < count; ++i) {
       completed_ = static_cast<uint32_t>(completions[static_cast<size_t>(i)].wr_id);
-      if (completions[static_cast<size_t>(i)].status != IBV_WC_SUCCESS) ++device_->counters_.send_errors;
+      if (completions[static_cast<size_t>(i)].status == IBV_WC_SUCCESS) continue;
+      ++device_->counters_.send_errors;
+      failed_ = true;
     }
   }
 }
@@ -218,6 +249,8 @@ size_t RdmaEndpoint::receive(std::array<Message, kBurst>* messages) {
       armed_ = false;
     }
   }
+  reap();
+  if (failed_) start_again();
   post_receives(lent_.data(), lent_count_);
   lent_count_ = found_count_;
   std::copy_n(found_.begin(), found_count_, lent_.begin());
@@ -234,6 +267,7 @@ size_t RdmaEndpoint::receive(std::array<Message, kBurst>* messages) {
 bool RdmaEndpoint::take(const ibv_wc& completion, Message* message) {
   if (completion.status != IBV_WC_SUCCESS) {
     ++device_->counters_.receive_errors;
+    failed_ = true;
     return false;
   }
   const uint8_t* start = buffer(completion.wr_id);

@@ -41,7 +41,9 @@ class RdmaEndpoint : public MessageEndpoint {
     std::array<ibv_sge, 2> pieces;
   };
 
-  void connect(uint32_t queue_key);
+  int start();
+  void start_again();
+  void post_all_receives();
   void post_receives(const ibv_wc* completions, int count);
   // Returns whether a message is from one of the switches; it counts one that is not, or that failed.
   bool take(const ibv_wc& completion, Message* message);
@@ -68,7 +70,8 @@ class RdmaEndpoint : public MessageEndpoint {
   int lent_count_ = 0;
   std::array<ibv_wc, kBurst> found_{};  // by prepare_sleep()
   int found_count_ = 0;
-  bool armed_ = false;  // an event may come
+  bool armed_ = false;   // an event may come
+  bool failed_ = false;  // a request has failed, and with it the queue pair
   std::array<Send, kChain> chain_{};
   size_t chained_ = 0;
   uint32_t posted_ = 0;     // requests, modulo 2^32
