@@ -74,7 +74,7 @@ class MessageDevice {
 
   // Makes an endpoint. May block for a second. Throws std::system_error, also if a switch does not answer.
   virtual std::unique_ptr<MessageEndpoint> open(const EndpointOptions& options) = 0;
-  // Lets the device read payloads inside this memory directly, until it is no longer shared. Throws std::system_error.
+  // Until unshare(), the device reads payloads from this memory without a copy. Throws std::system_error.
   virtual void share(const std::shared_ptr<void>& memory, size_t bytes) = 0;
   virtual void unshare(const void* memory) = 0;
 

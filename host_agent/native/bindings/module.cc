@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "host_agent/native/shared_memory_rank.h"
 #include "native/bindings/by_name.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/errors.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 #include "native/counters/counters.h"
@@ -174,25 +174,12 @@ nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
   return kRankProfile.dict_of(profile);
 }
 
-void translate(const std::exception_ptr& failure, void*) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::system_error& error) {
-    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
-    PyErr_SetObject(PyExc_OSError, args.ptr());
-  } catch (const std::out_of_range& error) {
-    PyErr_SetString(PyExc_KeyError, error.what());
-  } catch (const std::logic_error& error) {  // std::invalid_argument among them
-    PyErr_SetString(PyExc_ValueError, error.what());
-  }
-}
-
 }  // namespace
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
 NB_MODULE(_engine, module) {
   module.doc() = "The agent's data path: packets between shared memory and the switch.";
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   switchml::bindings::report_no_leaks_of_running_threads();
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   kRankStatus.describe(module);

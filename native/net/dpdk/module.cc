@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/errors.h"
 #include "native/net/dpdk/dpdk_device.h"
 #include "native/net/dpdk/dpdk_port.h"
 #include "native/net/dpdk/eal.h"
@@ -18,15 +18,6 @@
 namespace nb = nanobind;
 
 namespace {
-
-void translate(const std::exception_ptr& failure, void* /*payload*/) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::system_error& error) {
-    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
-    PyErr_SetObject(PyExc_OSError, args.ptr());
-  }
-}
 
 // Returns the queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
@@ -47,7 +38,7 @@ nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
 NB_MODULE(_dpdk, module) {
   module.doc() = "Frame devices that are queues of DPDK ports.";
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   module.def(
       "start_eal", &switchml::net::start_eal, nb::arg("arguments"), nb::arg("defaults"),
       nb::call_guard<nb::gil_scoped_release>(),

@@ -5,29 +5,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/errors.h"
 #include "native/net/rdma/rdma_device.h"
 
 namespace nb = nanobind;
 
 namespace {
-
-void translate(const std::exception_ptr& failure, void* /*payload*/) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::system_error& error) {
-    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
-    PyErr_SetObject(PyExc_OSError, args.ptr());
-  } catch (const std::invalid_argument& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  }
-}
 
 // Returns the device, the bytes of its largest message, its driver and the index of its network interface.
 nb::tuple open_device(const std::string& device, uint8_t port, uint32_t address) {
@@ -61,7 +49,7 @@ nb::list list_ports() {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
 NB_MODULE(_rdma, module) {
   module.doc() = "Message devices that are RDMA cards with RoCEv2.";
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   module.def("list_ports", &list_ports, nb::sig("def list_ports() -> list[tuple[str, str, str, int, list[str]]]"),
              "Return of each port of this machine's devices the name, the driver, the state, the bytes of its largest "
              "message, and\nthe addresses of its RoCEv2 GIDs. The state of a device that cannot be opened says why.\n\n"
@@ -71,7 +59,6 @@ NB_MODULE(_rdma, module) {
       nb::sig("def open_device(device: str, port: int, address: int) -> tuple[object, int, str, int]"),
       "Return the device for an Engine, the bytes of its largest message, the kernel's driver, which is empty for one "
       "without\nhardware, and the index of its network interface. `address` is the IPv4 address of its interface.\n\n"
-      "Raises ValueError if there is no such device or port, or it has no RoCEv2 address (GID) for `address`, and "
-      "OSError "
-      "if\nthe kernel reports an error.");
+      "Raises ValueError if no such device or port exists, or none of its RoCEv2 addresses (GIDs) is `address`, and "
+      "OSError if\nthe kernel reports an error.");
 }

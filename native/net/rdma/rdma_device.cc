@@ -57,8 +57,8 @@ Context open_named(const std::string& name) {
     if (one == name) return opened(device);
     known += known.empty() ? one : ", " + one;
   }
-  throw std::invalid_argument("there is no RDMA device " + name +
-                              (known.empty() ? "; this machine has none" : "; there are " + known));
+  throw std::invalid_argument("there is no RDMA device " + name + "; this machine has " +
+                              (known.empty() ? "none" : known));
 }
 
 size_t bytes_of(ibv_mtu mtu) { return size_t{128} << static_cast<unsigned>(mtu); }

@@ -5,25 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/errors.h"
 #include "native/net/xdp/xdp_device.h"
 
 namespace nb = nanobind;
 
 namespace {
-
-void translate(const std::exception_ptr& failure, void* /*payload*/) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::system_error& error) {
-    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
-    PyErr_SetObject(PyExc_OSError, args.ptr());
-  }
-}
 
 // Returns the queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& interface) {
@@ -45,7 +36,7 @@ nb::tuple open_device(const std::string& interface) {
 // NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
 NB_MODULE(_xdp, module) {
   module.doc() = "Frame devices that are AF_XDP sockets.";
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   module.def(
       "open_device", &open_device, nb::arg("interface"),
       nb::sig("def open_device(interface: str) -> tuple[list[object], int, int, str]"),

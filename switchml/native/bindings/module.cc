@@ -14,12 +14,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "native/bindings/by_name.h"
+#include "native/bindings/errors.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 #include "native/channel/thread_states.h"
@@ -282,24 +282,11 @@ nb::dict spent(const OwnedByProcess& communicator) {
                          switchml::channel::process_counters_of(shared, communicator->calls())});
 }
 
-void translate(const std::exception_ptr& failure, void*) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::system_error& error) {
-    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
-    PyErr_SetObject(PyExc_OSError, args.ptr());
-  } catch (const std::out_of_range& error) {
-    PyErr_SetString(PyExc_KeyError, error.what());
-  } catch (const std::logic_error& error) {  // also std::invalid_argument, which derives from it
-    PyErr_SetString(PyExc_ValueError, error.what());
-  }
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
   module.doc() = "The native part of a communicator: quantization, checks and its progress thread.";
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   switchml::bindings::report_no_leaks_of_running_threads();
   module.attr("MAX_WORLD_SIZE") = static_cast<int>(switchml::wire::protocol::max_world);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);

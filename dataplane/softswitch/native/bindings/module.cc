@@ -7,9 +7,7 @@
 #include <nanobind/stl/variant.h>
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "dataplane/softswitch/native/ports/udp_port.h"
 #include "native/bindings/by_name.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/errors.h"
 #include "native/bindings/leaks.h"
 #include "native/bindings/record.h"
 
@@ -56,18 +55,6 @@ template <class Find>
 void write(Switch* self, Counter value, Find&& find) {
   const nb::gil_scoped_release unlocked;
   self->write_counter(find, value);
-}
-
-void translate(const std::exception_ptr& error, void* /*payload*/) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::system_error& e) {
-    // OSError called with errno and text makes an instance of the matching subclass.
-    const nb::object exception = nb::borrow(PyExc_OSError)(e.code().value(), e.what());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  } catch (const std::out_of_range& e) {
-    PyErr_SetString(PyExc_KeyError, e.what());
-  }
 }
 
 const auto kPortCounters = bindings::record<PortCounters>(
@@ -221,7 +208,7 @@ NB_MODULE(_native, m) {
   using switchml::soft::Int;
   using switchml::soft::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
-  nb::register_exception_translator(switchml::soft::translate);
+  nb::register_exception_translator(switchml::bindings::translate_errors);
   switchml::bindings::report_no_leaks_of_running_threads();
   switchml::soft::define_kernels(m.def_submodule(
       "kernels",

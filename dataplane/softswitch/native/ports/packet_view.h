@@ -23,8 +23,8 @@ struct PacketView {
   const uint8_t* frame = nullptr;  // from the Ethernet header on; null for a datagram of a UDP port
   size_t frame_bytes = 0;          // counted by counters; for a datagram, the bytes of the frame that carried it
 
-  // Fields of the headers; 0 if there is no such header. The sender and the lengths are set only for SwitchML packets;
-  // the lengths of a UD SEND are those of the UDP packet that it stands for.
+  // Fields of the headers; 0 where a header is absent. Only SwitchML packets have a sender and lengths. A UD SEND has
+  // the lengths of the UDP packet that it stands for.
   uint64_t eth_src = 0;
   uint32_t ipv4_src = 0;
   uint32_t sender = 0;  // its UDP port, or its queue pair with wire::kIsQueuePair
