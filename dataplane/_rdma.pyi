@@ -14,6 +14,6 @@ def open_device(device: str, port: int, address: int) -> tuple[object, int, str,
     Return the device for an Engine, the bytes of its largest message, the kernel's driver, which is empty for one without
     hardware, and the index of its network interface. `address` is the IPv4 address of its interface.
 
-    Raises ValueError if there is no such device or port, or it has no RoCEv2 address (GID) for `address`, and OSError if
+    Raises ValueError if no such device or port exists, or none of its RoCEv2 addresses (GIDs) is `address`, and OSError if
     the kernel reports an error.
     """

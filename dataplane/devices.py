@@ -210,7 +210,7 @@ def open_rdma(device: str, address: str) -> MessageDevice:
 
     Raises:
         OSError: This build has no RDMA, or the kernel refuses.
-        ValueError: There is no such device or port, its link is down, or it has no RoCEv2 address for ``address``.
+        ValueError: No such device or port exists, the link is down, or no RoCEv2 address of the port is ``address``.
 
     """
     module = _module("rdma")

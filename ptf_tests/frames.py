@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
@@ -22,7 +23,17 @@ from switchml.dataplane.constants import (
     ROCEV2_UDP_PORT,
 )
 
-__all__ = ["Host", "SWITCH_IP", "SWITCH_MAC", "contribution_frame", "describe", "layers_of", "mac_text", "result_frame"]
+__all__ = [
+    "Host",
+    "SWITCH_IP",
+    "SWITCH_MAC",
+    "contribution_frame",
+    "describe",
+    "icrc",
+    "layers_of",
+    "mac_text",
+    "result_frame",
+]
 
 SWITCH_MAC = 0x0200000000FE
 SWITCH_IP = 0x0A0000FE
@@ -104,6 +115,19 @@ def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
 
 def _deth(queue_key: int, source_queue_pair: int) -> bytes:
     return struct.pack("!II", queue_key, source_queue_pair)
+
+
+# In a frame without options of IPv4: traffic class, time to live and checksum; UDP's checksum; the BTH's marks of
+# congestion.
+_CHANGED_ON_THE_WAY = (15, 22, 24, 25, 40, 41, 46)
+
+
+def icrc(frame: bytes) -> bytes:
+    """Return the last four bytes that a RoCEv2 frame must have (InfiniBand specification, annex A17)."""
+    covered = bytearray(frame[:-4])
+    for place in _CHANGED_ON_THE_WAY:
+        covered[place] = 0xFF
+    return zlib.crc32(b"\xff" * 8 + covered[14:]).to_bytes(4, "little")
 
 
 def describe(frame: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptf_tests.control import Entity
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault, Step
-from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
+from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, icrc
 from ptf_tests.job import Job, default_host
 from ptf_tests.leaf_job import LeafJob
 from ptf_tests.wire import Packet
@@ -334,16 +333,8 @@ def _as_ud_send(pick: _Draw, host: Host, packet: bytes) -> bytes:
     )
     deth = struct.pack("!II", pick.any(0, Job.secret, 0xFFFFFFFF), pick("source", host.queue_pair, 0, 0x101, 0xFFFFFF))
     frame = _in_ipv4(pick, host, bth + deth + packet + bytes(4))
-    icrc: int = _icrc(frame) ^ pick("icrc", 0, 1, 0x80000000)
-    return frame[:-4] + icrc.to_bytes(4, "little")
-
-
-def _icrc(frame: bytes) -> int:
-    """Return the ICRC of a frame without a trailer (InfiniBand Architecture Specification, annex A17)."""
-    covered = bytearray(frame[14:-4])
-    for place in (1, 8, 10, 11, 26, 27, 32):  # traffic class, TTL and checksum; UDP's checksum; marks of congestion
-        covered[place] = 0xFF
-    return zlib.crc32(bytes([0xFF] * 8) + covered)
+    damage: int = pick("icrc", 0, 1, 0x80000000)
+    return frame[:-4] + (int.from_bytes(icrc(frame), "big") ^ damage).to_bytes(4, "big")
 
 
 def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:

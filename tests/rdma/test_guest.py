@@ -21,13 +21,12 @@ from scapy.utils import RawPcapReader
 
 from ptf_tests.control import Control
 from ptf_tests.control_p4runtime import P4RuntimeControl
-from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame
+from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame, icrc
 from ptf_tests.job import Job
 from ptf_tests.targets import Description
 from ptf_tests.wire import Packet
 from switchml.dataplane.constants import ROCEV2_OPCODE, ROCEV2_UDP_PORT, DropReason, Flag, Kind
 from tests.rdma.guest import SECONDS, Guest, Image, running_guest
-from tests.support.icrc import icrc
 from tests.support.soft_switch import running_switch
 
 CARD = Host(port=1, mac=0x020000000001, ip=0x0A000001, udp_port=0)

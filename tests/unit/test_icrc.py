@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ptf_tests.frames import icrc
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, ROCEV2_OVERHEAD_BYTES
-from tests.support.icrc import icrc
 
 _LINES = Path(__file__).with_name("rxe_frames.txt").read_text(encoding="ascii").splitlines()
 FRAMES = [bytes.fromhex(line) for line in _LINES if not line.startswith("#")]

@@ -38,8 +38,9 @@ header bridged_metadata_t {
 // Whether a packet may grow in the switch.
 #define CAN_GROW 1
 
-// Whether packets of RDMA cards are taken (encapsulation.p4), and the number that tells a host's senders apart.
+// 1: the pipeline takes packets of RDMA cards (encapsulation.p4).
 #define CAN_DECAPSULATE_ROCEV2 0
+// The number that tells the senders of one host apart.
 #define SENDER hdr.udp.src
 
 // Whether some copies of a RESULT can leave without its values. The egress parser cannot pass over them, because it

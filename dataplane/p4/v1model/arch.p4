@@ -45,8 +45,9 @@ const bit<32> WORKER_ENTRIES = 4096;
 // True if contributions may have codes, whose packets grow to words. A pipeline for floats has none.
 #define CAN_EXPAND_CODES (!CAN_ADD_FLOATS && 3 * VALUES <= 512)
 
-// Whether packets of RDMA cards are taken (encapsulation.p4), and the number that tells a host's senders apart.
+// 1: the pipeline takes packets of RDMA cards (encapsulation.p4).
 #define CAN_DECAPSULATE_ROCEV2 1
+// The number that tells the senders of one host apart.
 #define SENDER meta.sender
 
 // Whether some copies of a RESULT can leave without its values.
