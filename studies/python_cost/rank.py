@@ -16,14 +16,18 @@ from switchml.benchmarks.workers.rank import COMMANDS, Calls, Series, main
 
 
 class _TimedNative:
-    """Stand in for the native communicator during one call, and add up the time inside of it."""
+    """Stand in for a native object during one call, and add up the time inside of its methods.
 
-    def __init__(self, native: Any) -> None:
+    The native object of a call stands in for itself in the same way.
+    """
+
+    def __init__(self, native: Any, times: list[float] | None = None) -> None:
         self.native = native
-        self.seconds = self.cpu_seconds = 0.0
+        self.times = [0.0, 0.0] if times is None else times  # seconds, and those of this thread's CPU
         # Created beforehand, so that the call does not include it.
-        for name in ("submit", "wait", "status", "release"):
-            setattr(self, name, self._timed(getattr(native, name)))
+        for name in ("submit", "wait"):
+            if hasattr(native, name):
+                setattr(self, name, self._timed(getattr(native, name)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
@@ -32,10 +36,11 @@ class _TimedNative:
         def timed(*arguments: Any) -> Any:
             begin, begin_cpu = time.perf_counter(), time.thread_time()
             try:
-                return function(*arguments)
+                result = function(*arguments)
             finally:
-                self.seconds += time.perf_counter() - begin
-                self.cpu_seconds += time.thread_time() - begin_cpu
+                self.times[0] += time.perf_counter() - begin
+                self.times[1] += time.thread_time() - begin_cpu
+            return result if result is None else _TimedNative(result, self.times)
 
         return timed
 
@@ -43,18 +48,18 @@ class _TimedNative:
 def _time_python(backend: SwitchMLBackend, tensor: Elements) -> tuple[float, float, float]:
     """Return the seconds of an all-reduce, those outside of native calls, and this thread's CPU time in the latter.
 
-    The time includes reading the clocks, at most a microsecond.
+    The time includes reading the clocks and standing in for native objects, some microseconds.
     """
-    calls = backend.communicator._membership.calls
-    native = _TimedNative(calls.native)
-    calls.native = native  # type: ignore[assignment]
+    membership = backend.communicator._membership
+    native = _TimedNative(membership._native)
+    membership._native = native  # type: ignore[assignment]
     try:
         begin, begin_cpu = time.perf_counter(), time.thread_time()
         backend.all_reduce(tensor)
         elapsed, cpu = time.perf_counter() - begin, time.thread_time() - begin_cpu
     finally:
-        calls.native = native.native
-    return elapsed, elapsed - native.seconds, cpu - native.cpu_seconds
+        membership._native = native.native
+    return elapsed, elapsed - native.times[0], cpu - native.times[1]
 
 
 def _python_cost(backend: Backend, elements: int) -> Calls:

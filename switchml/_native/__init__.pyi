@@ -3,7 +3,7 @@
 The native part of a communicator: quantization, checks and its progress thread.
 """
 
-from typing import Annotated, Literal, TypedDict, type_check_only
+from typing import Annotated, Any, TypedDict, type_check_only
 
 import numpy
 from numpy.typing import NDArray
@@ -29,103 +29,100 @@ class Spent(TypedDict):
 
 MAX_WORLD_SIZE: int = 4096
 
-KIND_FLOAT32_SUM: int = 1
-
-KIND_FLOAT32_AVG: int = 2
-
-KIND_FLOAT16_SUM: int = 3
-
-KIND_FLOAT16_AVG: int = 4
-
-KIND_BFLOAT16_SUM: int = 5
-
-KIND_BFLOAT16_AVG: int = 6
-
-KIND_INT32_SUM: int = 7
-
-KIND_BYTES: int = 8
-
-KIND_BARRIER: int = 9
-
-KIND_INT16_SUM: int = 10
-
-KIND_INT8_SUM: int = 11
-
-KIND_UINT8_SUM: int = 12
-
-KIND_BOOL_SUM: int = 13
-
-KIND_INT64_SUM: int = 14
-
-DIVISION_WHOLE: int = 0
-
-DIVISION_SCATTER: int = 1
-
-DIVISION_GATHER: int = 2
-
-FORMAT_INT32: int = 1
-
 FORMAT_FLOAT32: int = 2
 
 FORMAT_NATURAL8: int = 4
 
 FORMAT_DYNAMIC8: int = 5
 
-FORM_DENSE: int = 0
-
-FORM_SPARSE: int = 1
-
-FORM_AUTOMATIC: int = 2
-
-def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
-    """
-    Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.
-    """
-
 def address_of(array: object) -> int:
     """Return the address of the first element of a numpy array."""
 
-class CallDescription:
+class Failure:
     """
-    A call over `size` elements (bytes for KIND_BYTES), except for its memory.
-
-    With DIVISION_WHOLE both arrays have all elements. With DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the
-    elements are one part of equal length for each rank, and the output or the input has only the part of this rank.
-    A rank that does not `contribute` to a call of bytes adds nothing to them. All ranks must have the same
-    `call_hash`. The sums of integers must fit lanes of `lane_bits` bits. A sum with FORM_SPARSE has the same result,
-    and sends only the blocks that have values, if the pipeline can do that; with FORM_AUTOMATIC it does so where
-    earlier calls suggest it. `format` is that of floating-point numbers in packets.
-
-    Raises ValueError for a number that is out of range.
+    What happened to a rank; switchml.client.failures makes exceptions of it.
     """
 
-    def __init__(
-        self,
-        *,
-        kind: int,
-        size: int,
-        division: int,
-        call_hash: int,
-        contributes: bool = True,
-        lane_bits: int = 32,
-        stochastic: bool = False,
-        seed: int = 0,
-        form: int = 0,
-        format: int = 1,
-    ) -> None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def joined(self) -> tuple[int, ...]: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def indices(self) -> tuple[int, ...]: ...
+    @property
+    def count(self) -> int: ...
+
+class FailureEvents:
+    """The failures of a membership; it outlives the membership."""
+
+    def next(self, seconds: float) -> Failure | None:
+        """
+        Wait for the next failure or change of epoch, at most `seconds`; None if none came. Each is returned once.
+        """
+
+    @property
+    def ended(self) -> bool:
+        """True once no more events come."""
+
+def parse_wire(text: str) -> tuple[str, dict[str, Any]]:
+    """
+    Return the kind of the wire with this text, and its choices by name.
+
+    Raises ValueError if it is none.
+    """
+
+def require_wire(text: str, dtype: str, world_size: int) -> None:
+    """
+    Raise ValueError if arrays of `dtype` of `world_size` ranks cannot be summed over the wire with this text.
+    """
+
+def wire_problem(text: str, formats: int) -> str:
+    """
+    Return why switches that take these `formats` cannot sum what comes so; empty if they can.
+    """
+
+class Collective:
+    """A collective call, without its memory, that a job can make."""
+
+    def in_words(self, sequence: int) -> str: ...
+
+def describe(
+    operation: str,
+    *,
+    op: str,
+    dtype: str,
+    element_bytes: int,
+    elements: int,
+    root: int,
+    wire: str | None,
+    skip_zeros: str,
+    world_size: int,
+    formats: int,
+) -> Collective:
+    """
+    Return the call of `operation` in a job of `world_size` ranks whose switches take these `formats`.
+
+    `elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is no, yes or auto.
+
+    Raises ValueError, or UnsupportedTensor, if it cannot be made.
+    """
 
 class Outcome:
-    """The outcome of a call that has ended."""
-
-    @property
-    def status(self) -> Literal["done", "non_finite", "failed"]: ...
-    @property
-    def non_finite_count(self) -> int:
-        """The number of elements that are NaN or infinite at some rank."""
-
-    @property
-    def non_finite_indices(self) -> list[int]:
-        """The lowest indices of such elements."""
+    """What a call that has ended has sent."""
 
     @property
     def wire_bytes(self) -> int:
@@ -143,6 +140,113 @@ class Outcome:
     def sparse(self) -> bool:
         """True if the call was a sparse one."""
 
+class Work:
+    """A call in flight."""
+
+    def has_ended(self) -> bool:
+        """Return, without waiting, whether the call has ended."""
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait at most `seconds`, and return whether the call has ended."""
+
+    def wait(self) -> Outcome:
+        """
+        Wait for the end of the call, until its timeout, and raise what happened to it.
+        """
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once a thread has waited for it."""
+
+    def in_words(self) -> str: ...
+
+class Membership:
+    """One rank's membership in a job, in this process only."""
+
+    @staticmethod
+    def attach(
+        agent: str, job: str, rank: int, world_size: int | None, seconds: float, create: dict[str, Any] | None = None
+    ) -> Membership:
+        """
+        Attach through the agent at a path, which has so many `seconds` to answer.
+
+        `create` has the options of a job that its ranks begin.
+        """
+
+    def submit(self, call: Collective, input: int, output: int, seconds: float, awaited: bool) -> Work:
+        """
+        Make a call over the memory at two addresses, which may take so many `seconds`.
+
+        `awaited` tells that this thread waits for it next: a short call may begin only there.
+        """
+
+    def settle(self) -> int:
+        """
+        Take the results that have arrived, let all other calls fail, and return the number of complete ones.
+        """
+
+    def end(self, loss: str = "") -> None:
+        """
+        End the membership; with a `loss`, report this rank as lost for that reason.
+        """
+
+    @property
+    def slots(self) -> int: ...
+    @property
+    def values_per_packet(self) -> int: ...
+    @property
+    def optional_values(self) -> bool: ...
+    @property
+    def formats(self) -> int:
+        """The formats in which the switches take values: bit f for format f."""
+
+    @property
+    def shares_memory(self) -> bool: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def joined(self) -> tuple[int, ...]: ...
+    @property
+    def on_failure(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def calls(self) -> int:
+        """The number of calls that this process has made in this epoch."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def failure(self) -> Failure | None:
+        """What the next call will meet."""
+
+    @property
+    def waiters(self) -> int:
+        """The number of threads that wait for a call."""
+
+    @property
+    def events(self) -> FailureEvents: ...
+    @property
+    def position(self) -> int:
+        """The number of chunks that have results."""
+
+    @property
+    def round_trips(self) -> tuple[int, int]:
+        """
+        The nanoseconds of all round trips that the agent has measured, and the bytes that came in them.
+        """
+
+    def spent(self) -> Spent:
+        """Return the counters of the progress thread."""
+
 class Lockstep:
     """
     A sum that goes another way than through a switch, with the bits that a job's switch would give.
@@ -153,7 +257,7 @@ class Lockstep:
 
     def __init__(
         self,
-        call: CallDescription,
+        call: Collective,
         input: int,
         output: int,
         *,
@@ -193,90 +297,3 @@ class Lockstep:
     @property
     def non_finite_indices(self) -> list[int]:
         """The lowest indices of such elements."""
-
-class Communicator:
-    """
-    One rank's end of the memory that it shares with its agent, and the thread that works on it.
-    """
-
-    def __init__(
-        self, check_key: bytes, memory_fd: int, doorbell_fd: int, shared_fd: int = -1, *, direct: bool = True
-    ) -> None:
-        """
-        Duplicate the descriptors. `check_key` has the 16 bytes that only the ranks of the epoch know. `shared_fd` is
-        the memory that the job's ranks on this machine share: their results or, where the switch shares it, that for
-        direct calls, which no rank makes unless all are `direct`.
-        """
-
-    def submit(self, call: CallDescription, input: int, output: int, awaited: bool = False) -> int:
-        """
-        Start a call over the memory at two addresses, and return its ticket: the number of calls before it.
-
-        `awaited` tells that this thread calls `wait` next: a short call may begin only there. Raises ValueError for
-        memory that no array can have, for parts of unequal length, and after `abandon`.
-        """
-
-    @property
-    def submitted(self) -> int:
-        """The number of calls so far."""
-
-    def wait(self, ticket: int, timeout: float) -> bool:
-        """Wait at most `timeout` seconds, and return whether the call has ended."""
-
-    def status(self, ticket: int) -> Literal["pending", "done", "non_finite", "failed"]: ...
-    def release(self, ticket: int) -> Outcome:
-        """Forget a call that has ended, and return its outcome."""
-
-    def abandon(self) -> None:
-        """
-        Make every unfinished call fail, and return when the native code no longer touches user memory.
-        """
-
-    def settle(self) -> None:
-        """Take the results that have arrived, then do the same as `abandon`."""
-
-    def fail_from(self, ticket: int) -> None:
-        """
-        Make the call with this ticket and all later ones fail, once the earlier ones have ended.
-        """
-
-    def check_failure(self) -> tuple[int, int] | None:
-        """
-        Return the stream position and the ticket of the call whose check failed.
-        """
-
-    def spent(self) -> Spent:
-        """Return the counters of the progress thread."""
-
-    @property
-    def attention_fd(self) -> int:
-        """An eventfd, readable once a check has failed."""
-
-    @property
-    def position(self) -> int:
-        """The number of chunks that have results."""
-
-    @property
-    def round_trips(self) -> tuple[int, int]:
-        """
-        The nanoseconds of all round trips that the agent has measured, and the bytes that came during them.
-        """
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def formats(self) -> int:
-        """The formats in which the switches take values: bit f for format f."""
-
-    @property
-    def optional_values(self) -> bool: ...
-    @property
-    def shares_memory(self) -> bool: ...
-    @property
-    def values_per_packet(self) -> int: ...
-    def close(self) -> None:
-        """Do the same as `abandon`."""

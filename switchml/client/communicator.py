@@ -12,12 +12,12 @@ import numpy as np
 
 from switchml import _native
 from switchml.client.arguments import positive_seconds, whole_number
-from switchml.client.calls import Call, Operation, SkipZeros, checked_skipping, checked_sum
+from switchml.client.calls import Call, SkipZeros, checked_skipping
 from switchml.client.errors import SwitchMLError, WorldChanged
 from switchml.client.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
 from switchml.client.membership import Membership
 from switchml.client.tensors import Buffer, Tensor, buffer_of
-from switchml.client.wire import CODES, FORMATS, CodeName, Codes, Floats, Wire, refuse_old_keywords
+from switchml.client.wire import CODES, FORMATS, CodeName, Wire, refuse_old_keywords
 from switchml.client.work import Work
 
 __all__ = ["DEFAULT_TIMEOUT", "Communicator", "Statistics", "Work"]
@@ -87,42 +87,42 @@ class Communicator:
     @property
     def rank(self) -> int:
         """The rank of this process, 0 to `world_size` - 1; it may change with the epoch."""
-        return self._membership.attachment.rank
+        return self._membership.native.rank
 
     @property
     def world_size(self) -> int:
         """The number of ranks of the job; it may change with the epoch."""
-        return self._membership.attachment.world_size
+        return self._membership.native.world_size
 
     @property
     def name(self) -> str:
         """The name of the job."""
-        return self._membership.attachment.name
+        return self._membership.native.name
 
     @property
     def epoch(self) -> int:
         """The epoch that the job is in; it changes with each loss that the job survives."""
-        return self._membership.attachment.epoch
+        return self._membership.native.epoch
 
     @property
     def generation(self) -> int:
         """The number of changes of epoch before the current epoch: 0 in the job's first epoch."""
-        return self._membership.attachment.generation
+        return self._membership.native.generation
 
     @property
     def joined(self) -> tuple[int, ...]:
         """The ranks whose processes are new in this epoch, and so lack what the others have trained so far."""
-        return self._membership.attachment.joined
+        return self._membership.native.joined
 
     @property
     def failure_policy(self) -> str:
         """The policy for the loss of a rank: "abort", "shrink" or "restart"."""
-        return self._membership.attachment.on_failure
+        return self._membership.native.on_failure
 
     @property
     def priority(self) -> int:
         """The job's priority, from 0 to 7: higher ones are served first (docs/protocol.md, "Priorities")."""
-        return self._membership.attachment.priority
+        return self._membership.native.priority
 
     @property
     def slots(self) -> int:
@@ -142,7 +142,8 @@ class Communicator:
     @property
     def codes(self) -> tuple[CodeName, ...]:
         """The names of the `Codes` that the switches of the job expand and sum."""
-        return tuple(name for name in CODES if self._membership.native.formats >> FORMATS[name] & 1)
+        formats = self._membership.native.formats
+        return tuple(name for name in CODES if formats >> FORMATS[name] & 1)
 
     @property
     def adds_floats(self) -> bool:
@@ -151,17 +152,7 @@ class Communicator:
 
     def wire_problem(self, wire: Wire) -> str:
         """Return why the switches of the job cannot sum what comes over `wire`; an empty string if they can."""
-        if isinstance(wire, Codes) and wire.name not in self.codes:
-            return (
-                f"the switches of this job cannot sum {wire.name} codes: a switch must expand them in front of every "
-                "lane, which Tofino has no stages for, and BMv2 only room for in packets of 64 values"
-            )
-        if isinstance(wire, Floats) and not self.adds_floats:
-            return (
-                "the switches of this job do not add floats: a soft switch does, and BMv2 with the pipeline "
-                "switchml_floats, but not Tofino"
-            )
-        return ""
+        return _native.wire_problem(wire.text, self._membership.native.formats)
 
     @property
     def shares_memory(self) -> bool:
@@ -177,7 +168,7 @@ class Communicator:
     @property
     def calls(self) -> int:
         """The number of calls that this process has made in this epoch."""
-        return self._membership.calls.made
+        return self._membership.native.calls
 
     @property
     def failure(self) -> SwitchMLError | None:
@@ -248,8 +239,8 @@ class Communicator:
 
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
-                of the package ml_dtypes), int64, int32, int16, int8, uint8 or bool, of any shape; the same number of
-                elements on every rank. An int64 takes one to three words of a packet, as the largest magnitude that
+                of the package ml_dtypes), integers of 8 to 64 bits or bool, of any shape; the same number of
+                elements on every rank. An integer of 64 bits takes one to three words of a packet, as the largest magnitude that
                 any rank has in the same packet needs.
             op: "sum" (integers wrap around as in numpy; a sum of bool is true if one of them is), or "avg" (for
                 floating-point numbers only).
@@ -286,9 +277,8 @@ class Communicator:
         """
         refuse_old_keywords("all_reduce", old)
         buffer = buffer_of(x)
-        kind, wire = self._checked_sum("all_reduce", buffer, op, wire)
         skip_zeros = checked_skipping(skip_zeros, wire)
-        return self._start(Call(kind, "all_reduce", op, buffer, 0, wire, skip_zeros), async_op, timeout)
+        return self._start(Call("all_reduce", op, buffer, 0, wire, skip_zeros), async_op, timeout)
 
     @overload
     def reduce_scatter(
@@ -368,9 +358,8 @@ class Communicator:
         """
         refuse_old_keywords("reduce_scatter", old)
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, wire = self._checked_sum("reduce_scatter", given, op, wire)
         self._require_parts("input", given, "output", result)
-        return self._start(Call(kind, "reduce_scatter", op, given, 0, wire, output=result), async_op, timeout)
+        return self._start(Call("reduce_scatter", op, given, 0, wire, output=result), async_op, timeout)
 
     @overload
     def all_gather(
@@ -426,7 +415,7 @@ class Communicator:
         """
         given, result = buffer_of(input, written=False), buffer_of(output)
         self._require_parts("output", result, "input", given)
-        return self._start(Call(_native.KIND_BYTES, "all_gather", "", given, output=result), async_op, timeout)
+        return self._start(Call("all_gather", "", given, output=result), async_op, timeout)
 
     def sparse_all_reduce(
         self, ids: Tensor, rows: Tensor, op: str = "sum", timeout: float | None = None
@@ -460,7 +449,7 @@ class Communicator:
         """
         keys = checked_keys(ids)
         buffer, dimension = checked_rows(rows, len(keys))
-        self._checked_sum("all_reduce", buffer, op, None)
+        Call("all_reduce", op, buffer).described(self.world_size, self._membership.native.formats)  # or raises
         ends = _end(timeout)
         union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
         sums = placed(rows, keys, union)
@@ -486,9 +475,7 @@ class Communicator:
         ends = _end(timeout)
         counts = np.empty(self.world_size, np.int64)
         given, result = buffer_of(np.array([len(own)])), buffer_of(counts)
-        self._start(
-            Call(_native.KIND_BYTES, "all_gather", f"keys for {purpose}", given, output=result), False, _left(ends)
-        )
+        self._start(Call("all_gather", f"keys for {purpose}", given, output=result), False, _left(ends))
         table = np.empty((self.world_size, int(counts.max())), np.int64)
         part = table[self.rank]
         part[: len(own)] = own
@@ -530,7 +517,7 @@ class Communicator:
         root = whole_number(root, "root")
         if not 0 <= root < self.world_size:
             raise ValueError(f"root is {root!r}; the ranks are 0 to {self.world_size - 1}. The array is unchanged")
-        return self._start(Call(_native.KIND_BYTES, "broadcast", "", buffer_of(x), root), async_op, timeout)
+        return self._start(Call("broadcast", "", buffer_of(x), root), async_op, timeout)
 
     @overload
     def barrier(self, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
@@ -548,7 +535,7 @@ class Communicator:
             SwitchMLError: the job cannot continue, as for `all_reduce`.
 
         """
-        return self._start(Call(_native.KIND_BARRIER, "barrier"), async_op, timeout)
+        return self._start(Call("barrier"), async_op, timeout)
 
     def close(self) -> None:
         """End this rank's part in the job; the job completes when all ranks have done so. Idempotent.
@@ -577,32 +564,15 @@ class Communicator:
 
     def _start(self, call: Call, async_op: bool, timeout: float | None) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
-        awaited = self._awaited or not async_op
-        submitted = self._membership.submit(call, timeout, awaited)
+        native = self._membership.submit(call, timeout, self._awaited or not async_op)
         if async_op:
-            return Work(self._membership, *submitted)
+            return Work(self._membership, call, native)
         try:
-            self._membership.wait(*submitted)
+            native.wait()
         except BaseException:  # of a signal handler, if the call has not ended: nothing will wait for it again
-            calls, ended = submitted
-            calls.drop(ended)
+            self._membership.drop(native, call)
             raise
         return None
-
-    def _checked_sum(self, operation: Operation, buffer: Buffer, op: str, wire: Wire | None) -> tuple[int, Wire]:
-        """Return the native kind and the wire of a sum of `buffer`.
-
-        Raises:
-            TypeError: `wire` is not a wire.
-            UnsupportedTensor: the dtype has no such sum.
-            ValueError: an argument is not one of those that `all_reduce` lists.
-
-        """
-        kind, wire = checked_sum(operation, buffer, op, self.world_size, wire)
-        problem = self.wire_problem(wire)
-        if problem:
-            raise ValueError(f"{problem}. The array is unchanged; use another wire, or none")
-        return kind, wire
 
     def _require_parts(self, whole_name: str, whole: Buffer, part_name: str, part: Buffer) -> None:
         """Check that `part` can be the part of this rank of `whole`.

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from switchml import _native
 from switchml.client import metrics
-from switchml.client.agent_connection import attach
 from switchml.client.arguments import checked_priority, positive_seconds
 from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.client.environment import find_new_job, find_target
-from switchml.client.epoch_calls import communicator_over
 from switchml.client.membership import Membership
-from switchml.common.version import VERSION
 
 __all__ = ["connect"]
 
@@ -79,26 +77,11 @@ def connect(
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if new_job else _JOIN_TIMEOUT
     positive_seconds(timeout)
-    request: dict[str, object] = {
-        "type": "attach",
-        "version": VERSION,
-        "job": target.job,
-        "rank": target.rank,
-        "world_size": target.world_size,
-        "pid": os.getpid(),
-    }
+    begin: dict[str, object] | None = None
     if new_job is not None:
-        request |= {"create": True, "timeout": timeout, "priority": priority, **asdict(new_job)}
-        timeout += _START_SECONDS
-    connection, attachment, descriptors = attach(target.agent, request, timeout)
-    try:
-        native = communicator_over(attachment, descriptors)
-    except BaseException:
-        connection.close(attachment.epoch, 0, "its shared memory cannot be used")
-        raise
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    membership = Membership(connection, attachment, native)
+        begin = {"priority": priority, "start_seconds": _START_SECONDS, **asdict(new_job)}
+    membership = Membership(
+        _native.Membership.attach(os.fspath(target.agent), target.job, target.rank, target.world_size, timeout, begin)
+    )
     metrics.track(membership)
     return Communicator(membership)

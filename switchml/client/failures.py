@@ -1,57 +1,58 @@
-"""The exceptions for the failures that an agent reports."""
+"""The exceptions for the failures that native code reports."""
 
 from __future__ import annotations
 
-from switchml.client.agent_connection import Attachment, JobFailure
-from switchml.client.calls import Call
+from collections.abc import Callable
+from typing import Final
+
+from switchml import _native
 from switchml.client.errors import (
     AgentLost,
     CollectiveMismatch,
+    CollectiveTimeout,
+    CommunicatorClosed,
+    ConnectError,
     EpochSpent,
     IntegrityError,
     JobEnded,
+    NonFiniteError,
+    RankClosed,
     SwitchLost,
     SwitchMLError,
+    UnsupportedTensor,
     WorkerLost,
     WorldChanged,
 )
-from switchml.common.job_numbers import rank_numbers
 
-__all__ = ["error_of", "world_changed"]
+__all__ = ["exception_of"]
+
+_EXCEPTIONS: Final[dict[str, Callable[[_native.Failure], SwitchMLError]]] = {
+    "connect": lambda failure: ConnectError(failure.message, failure.reason),
+    "unsupported_tensor": lambda failure: UnsupportedTensor(failure.message),
+    "non_finite": lambda failure: NonFiniteError(failure.message, failure.indices, failure.count),
+    "collective_timeout": lambda failure: CollectiveTimeout(failure.message, failure.ranks),
+    "collective_mismatch": lambda failure: CollectiveMismatch(failure.message),
+    "integrity": lambda failure: IntegrityError(failure.message),
+    "worker_lost": lambda failure: WorkerLost(failure.message, failure.ranks),
+    "world_changed": lambda failure: WorldChanged(
+        failure.message,
+        failure.ranks,
+        failure.epoch,
+        failure.rank,
+        failure.world_size,
+        failure.joined,
+        failure.completed,
+    ),
+    "rank_closed": lambda failure: RankClosed(failure.message, failure.ranks),
+    "job_ended": lambda failure: JobEnded(failure.message),
+    "job_failed": lambda failure: JobEnded(failure.message, failed=True),
+    "switch_lost": lambda failure: SwitchLost(failure.message),
+    "epoch_spent": lambda failure: EpochSpent(failure.message),
+    "agent_lost": lambda failure: AgentLost(failure.message),
+    "closed": lambda failure: CommunicatorClosed(failure.message),
+}
 
 
-def error_of(failure: JobFailure, who: str, call: Call | None) -> SwitchMLError:
-    """Return the exception for `failure` of the rank described by `who`; `call` is its call at the failed position."""
-    what = f"{who}: {failure.message.rstrip('.')}."
-    again = "Start the job again."
-    if failure.error == "WorkerLost":
-        return WorkerLost(f"{what} {again}", failure.ranks)
-    if failure.error == "CollectiveMismatch":
-        mine = f" This rank's call there is {call}." if call else ""
-        return CollectiveMismatch(f"{what}{mine} Make the same calls in the same order on all ranks. {again}")
-    if failure.error == "IntegrityError":
-        return IntegrityError(f"{what} Values were corrupted between this rank and the others. {again}")
-    if failure.error in ("JobStopped", "JobFailed"):
-        return JobEnded(f"{what} {again}", failed=failure.error == "JobFailed")
-    if failure.error == "SwitchLost":
-        return SwitchLost(f"{what} {again}")
-    if failure.error == "EpochSpent":
-        return EpochSpent(f"{what} {again} Use a larger pool, or --on-failure shrink or restart, to avoid this.")
-    if failure.error == "AgentLost":
-        return AgentLost(f"{what} See the agent's log; start it and the job again.")
-    return JobEnded(f"{what} ({failure.error}) {again}", failed=True)
-
-
-def world_changed(loss: JobFailure, who: str, now: Attachment, completed: int) -> WorldChanged:
-    """Return the exception that tells the rank described by `who` that its job continues in another epoch."""
-    restarted = f"; rank {rank_numbers(now.joined)} is a new process" if now.joined else ""
-    return WorldChanged(
-        f"{who}: {loss.message.rstrip('.')}. The job continues in epoch {now.epoch} with {now.world_size} ranks;"
-        f" this one is rank {now.rank}{restarted}. {completed} calls of the previous epoch are complete on every rank.",
-        loss.ranks,
-        now.epoch,
-        now.rank,
-        now.world_size,
-        now.joined,
-        completed,
-    )
+def exception_of(failure: _native.Failure) -> SwitchMLError:
+    """Return the exception for `failure`, in its words."""
+    return _EXCEPTIONS[failure.kind](failure)

@@ -121,7 +121,7 @@ class _Collector:
 
         families = Families()
         with _lock:
-            newest = {(now.name, now.rank, now.epoch): member for member in _memberships if (now := member.attachment)}
+            newest = {(now.name, now.rank, now.epoch): member for member in _memberships if (now := member.native)}
         for (name, rank, _), member in sorted(newest.items(), key=lambda item: item[0]):
             labels = {"job_name": name, "rank": str(rank)}
             families.counters(_COUNTERS, member.native.spent(), **labels)

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal
 
 from switchml import _native
 from switchml.client.arguments import whole_number
-from switchml.client.tensors import Buffer
 
 __all__ = [
     "CODES",
     "FORMATS",
     "LANE_BITS",
     "MOST_RANKS_OF_DYNAMIC8",
-    "PLAIN",
     "Blocks",
     "CodeName",
     "Codes",
     "Floats",
     "Integers",
-    "NativeWire",
     "Rounding",
     "Wire",
     "parse_wire",
     "refuse_old_keywords",
-    "wire_for",
+    "usual_wire",
 ]
 
 CodeName = Literal["natural8", "dynamic8"]
@@ -41,41 +37,8 @@ CODES: Final[tuple[CodeName, ...]] = ("natural8", "dynamic8")
 MOST_RANKS_OF_DYNAMIC8: Final = 64
 """The sums of dynamic8 codes of up to this many ranks fit a word."""
 
-_ROUNDINGS: Final = ("nearest", "stochastic")
-_FLOATS: Final = ("float32", "float16", "bfloat16")
-_LARGEST_MAGNITUDES: Final = {"bool": 1, "int8": 2**7, "uint8": 2**8 - 1, "int16": 2**15, "int32": 2**31}
-_LEVELS: Final = {bits: 2 ** (bits - 1) - 1 for bits in LANE_BITS}  # the largest sum that a lane holds
-_UNCHANGED: Final = "The array is unchanged."
 
-
-def _lane_bits(bits: int) -> int:
-    bits = whole_number(bits, "bits")
-    if bits not in LANE_BITS:
-        raise ValueError(f"bits is {bits}; it must be 8, 16 or 32")
-    return bits
-
-
-def _seed(seed: int) -> int:
-    seed = whole_number(seed, "seed")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1")
-    return seed
-
-
-class NativeWire(NamedTuple):
-    """A wire as the native code knows it: the bits of a lane, how numbers are rounded, and the format of packets."""
-
-    bits: int = 32
-    stochastic: bool = False
-    seed: int = 0
-    format: int = _native.FORMAT_INT32
-
-
-PLAIN: Final = NativeWire()
-"""That of calls without a sum, and of sums that ask for nothing else."""
-
-
-class Wire(ABC):
+class Wire:
     """The form of the values of a sum in packets, such as `Blocks`. All ranks must make a call with an equal one.
 
     Its text, such as ``blocks:bits=8,rounding=stochastic``, is what `parse_wire` reads.
@@ -84,7 +47,6 @@ class Wire(ABC):
     kind: ClassVar[str]
     skips_zeros: ClassVar[bool] = True
     """True if ranks may leave out blocks of zeros, with the same sum."""
-    native: NativeWire
 
     @cached_property
     def text(self) -> str:
@@ -98,7 +60,6 @@ class Wire(ABC):
     def __str__(self) -> str:
         return self.text
 
-    @abstractmethod
     def require(self, dtype: str, world_size: int) -> None:
         """Check that arrays of `dtype` of `world_size` ranks can be summed so.
 
@@ -106,30 +67,20 @@ class Wire(ABC):
             ValueError: they cannot.
 
         """
+        _native.require_wire(self.text, dtype, world_size)
 
-    def require_values(self, kind: int, values: Buffer) -> None:  # noqa: B027 - most wires take all values
-        """Check that the sums of such `values`, in a call of this native `kind`, fit this wire.
+    def _complete(self, *numbers: str) -> None:
+        """Make the fields with these names integers, and check all of them.
 
         Raises:
-            ValueError: they may not.
+            TypeError: such a field is not an integer.
+            ValueError: a field is out of its range, or does not fit another one.
 
         """
-
-    def _require_floats(self, dtype: str) -> None:
-        if dtype not in _FLOATS:
-            raise ValueError(
-                f"wire {self} is for {', '.join(_FLOATS)}, not for {dtype}. {_UNCHANGED} Leave it out: integers are "
-                "exact as they are."
-            )
-
-    def _require_room(self, dtype: str, world_size: int, bits: int, largest: int, remedy: str) -> None:
-        most = _LEVELS[bits] // largest  # ranks
-        if world_size > most:
-            values = dtype if largest == 1 else f"{dtype} up to {largest}"
-            raise ValueError(
-                f"lanes of {bits} bits hold the sums of at most {most} ranks with values of {values}, and this job has "
-                f"{world_size}. {_UNCHANGED} {remedy}"
-            )
+        for name in numbers:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(getattr(self, name), name))
+        _native.parse_wire(self.text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,25 +114,7 @@ class Blocks(Wire):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", _lane_bits(self.bits))
-        object.__setattr__(self, "seed", _seed(self.seed))
-        if self.rounding not in _ROUNDINGS:
-            raise ValueError(f'rounding is {self.rounding!r}; it must be "nearest" or "stochastic"')
-        if self.rounding == "stochastic" and self.bits == 32:
-            raise ValueError('rounding="stochastic" is for bits of 16 or 8')
-        if self.rounding == "nearest" and self.seed:
-            raise ValueError(f'seed={self.seed} is for rounding="stochastic"')
-
-    @cached_property
-    def native(self) -> NativeWire:  # type: ignore[override]
-        """The numbers for the native code."""
-        return NativeWire(self.bits, self.rounding == "stochastic", self.seed)
-
-    def require(self, dtype: str, world_size: int) -> None:
-        """Check that `dtype` has blocks, and that a lane holds the sums of at least one level of each rank."""
-        self._require_floats(dtype)
-        if self.bits != 32:
-            self._require_room(dtype, world_size, self.bits, 1, "Use more bits.")
+        self._complete("bits", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,37 +138,7 @@ class Integers(Wire):
     bound: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", _lane_bits(self.bits))
-        if self.bound is not None:
-            object.__setattr__(self, "bound", whole_number(self.bound, "bound"))
-            if not 1 <= self.bound < 2**31:
-                raise ValueError(f"bound is {self.bound}; it must be from 1 to 2^31 - 1")
-
-    @cached_property
-    def native(self) -> NativeWire:  # type: ignore[override]
-        """The numbers for the native code."""
-        return NativeWire(self.bits)
-
-    def require(self, dtype: str, world_size: int) -> None:
-        """Check that `dtype` is of integers, and that a lane holds the sums of all ranks."""
-        if self == _WHOLE and dtype not in _FLOATS:
-            return
-        if dtype == "int64":
-            raise ValueError(
-                "int64 takes as many words as the values of its packet need; bits and bound are for other dtypes. "
-                f"{_UNCHANGED}"
-            )
-        largest = _LARGEST_MAGNITUDES.get(dtype)
-        if largest is None:
-            raise ValueError(f"wire {self} is for integers, not for {dtype}. {_UNCHANGED}")
-        if self.bound is not None:
-            largest = min(largest, self.bound)
-        self._require_room(dtype, world_size, self.bits, largest, "Use more bits, or values with a smaller bound.")
-
-    def require_values(self, kind: int, values: Buffer) -> None:
-        """Check that no value is beyond the bound."""
-        if self.bound is not None and not _native.all_within(kind, values.address, values.elements, self.bound):
-            raise ValueError(f"the array holds a value beyond the bound {self.bound}. It is unchanged")
+        self._complete("bits", "bound")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,23 +166,7 @@ class Codes(Wire):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", _seed(self.seed))
-        if self.name not in CODES:
-            raise ValueError(f"codes are {self.name!r}; they must be {' or '.join(map(repr, CODES))}")
-
-    @cached_property
-    def native(self) -> NativeWire:  # type: ignore[override]
-        """The numbers for the native code."""
-        return NativeWire(seed=self.seed, format=FORMATS[self.name])
-
-    def require(self, dtype: str, world_size: int) -> None:
-        """Check that `dtype` has codes, and that a word holds the sums of those of all ranks."""
-        self._require_floats(dtype)
-        if self.name == "dynamic8" and world_size > MOST_RANKS_OF_DYNAMIC8:
-            raise ValueError(
-                f"the sums of dynamic8 codes fit words for at most {MOST_RANKS_OF_DYNAMIC8} ranks, and this job has "
-                f"{world_size}. {_UNCHANGED} Use natural8, or blocks of fewer bits."
-            )
+        self._complete("seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,36 +181,14 @@ class Floats(Wire):
 
     kind: ClassVar[str] = "floats"
     skips_zeros: ClassVar[bool] = False
-    native: ClassVar[NativeWire] = NativeWire(format=_native.FORMAT_FLOAT32)  # type: ignore[misc]
-
-    def require(self, dtype: str, world_size: int) -> None:  # noqa: ARG002
-        """Check that `dtype` is of floating-point numbers."""
-        self._require_floats(dtype)
 
 
-_WHOLE: Final = Integers()
 _KINDS: Final[dict[str, Any]] = {wire.kind: wire for wire in (Blocks, Integers, Codes, Floats)}
-_USUAL: Final[dict[str, Wire]] = dict.fromkeys(_FLOATS, Blocks()) | dict.fromkeys(
-    (*_LARGEST_MAGNITUDES, "int64"), _WHOLE
-)
 
 
-def wire_for(dtype: str, world_size: int, wire: Wire | None = None) -> Wire:
-    """Return the wire of a sum of `dtype` over `world_size` ranks: `wire`, or the usual one of this dtype.
-
-    Raises:
-        TypeError: `wire` is not a wire.
-        ValueError: the dtype cannot be summed so, or the sums of `world_size` ranks do not fit.
-
-    """
-    if wire is None:
-        return _USUAL[dtype]
-    if not isinstance(wire, Wire):
-        raise TypeError(
-            f"wire is {wire!r}; it must be Blocks(...), Integers(...), Codes(...) or Floats() of switchml. {_UNCHANGED}"
-        )
-    wire.require(dtype, world_size)
-    return wire
+def usual_wire(dtype: str) -> Wire:
+    """Return the wire of a sum of `dtype` that asks for none."""
+    return Blocks() if "float" in dtype else Integers()
 
 
 def parse_wire(text: str) -> Wire:
@@ -333,23 +198,8 @@ def parse_wire(text: str) -> Wire:
         ValueError: it is not the text of a wire; the message says what is.
 
     """
-    kind, _, rest = text.partition(":")
-    if kind not in _KINDS:
-        raise ValueError(f"{text!r} is not a wire: it must begin with {', '.join(_KINDS)}")
-    names = [field.name for field in dataclasses.fields(_KINDS[kind])]
-    given: dict[str, Any] = {}
-    for argument in filter(None, rest.split(",")):
-        name, equals, value = argument.partition("=")
-        if name not in names or not equals:
-            allowed = f"takes {', '.join(f'{one}=' for one in names)}" if names else "takes no arguments"
-            raise ValueError(f"{text!r} is not a wire: {kind} {allowed}, not {argument!r}")
-        given[name] = int(value) if value.isdecimal() else value
-    try:
-        if kind == Codes.kind and "name" not in given:
-            raise ValueError(f"codes need a name: {' or '.join(f'name={name}' for name in CODES)}")
-        wire: Wire = _KINDS[kind](**given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is not a wire: {error}") from None
+    kind, choices = _native.parse_wire(text)
+    wire: Wire = _KINDS[kind](**choices)
     return wire
 
 

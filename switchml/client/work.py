@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
-from switchml.client.epoch_calls import EpochCalls, Submitted
+from switchml import _native
+from switchml.client.calls import Call
 from switchml.client.membership import Membership
 
 __all__ = ["SentBlocks", "Work"]
@@ -25,11 +25,10 @@ class SentBlocks(NamedTuple):
 class Work:
     """A collective in flight. Its array must be neither read nor written before `wait` has returned."""
 
-    def __init__(self, membership: Membership, calls: EpochCalls, submitted: Submitted) -> None:
+    def __init__(self, membership: Membership, call: Call, native: _native.Work) -> None:
         self._membership = membership
-        self._calls = calls
-        self._submitted = submitted
-        self._waiting = threading.Lock()
+        self._call = call
+        self._native = native
 
     @property
     def wire_bytes(self) -> int:
@@ -37,13 +36,13 @@ class Work:
 
         In a direct call (docs/protocol.md), those that it has put where the ranks add them up.
         """
-        outcome = self._submitted.outcome
+        outcome = self._native.outcome
         return 0 if outcome is None else outcome.wire_bytes
 
     @property
     def is_sparse(self) -> bool:
         """True if the call was made as a sparse one; False until `wait` returns."""
-        outcome = self._submitted.outcome
+        outcome = self._native.outcome
         return outcome is not None and outcome.sparse
 
     @property
@@ -52,17 +51,16 @@ class Work:
 
         All blocks are sent and received unless `is_sparse`.
         """
-        outcome = self._submitted.outcome
+        outcome = self._native.outcome
         return SentBlocks(0, 0, 0) if outcome is None else SentBlocks(*outcome.blocks)
 
     def is_completed(self) -> bool:
         """Return, without waiting, whether the collective has ended, with success or failure."""
-        return self._membership.has_ended(self._calls, self._submitted)
+        return self._native.has_ended()
 
     def ends_within(self, seconds: float) -> bool:
         """Wait at most `seconds`, and return whether the collective has ended; it continues if it has not."""
-        with self._waiting:
-            return self._membership.ends_within(self._calls, self._submitted, seconds)
+        return self._native.ends_within(seconds)
 
     def wait(self) -> None:
         """Wait for the end of the collective, until its timeout; afterwards the array holds the result.
@@ -73,11 +71,11 @@ class Work:
             SwitchMLError: any other of this library's errors; the array is undefined.
 
         """
-        with self._waiting:
-            self._membership.wait(self._calls, self._submitted)
+        self._native.wait()
 
     def __del__(self) -> None:
-        self._calls.drop(self._submitted)
+        if hasattr(self, "_native"):  # construction has finished
+            self._membership.drop(self._native, self._call)
 
     def __repr__(self) -> str:
-        return f"<switchml.Work {self._submitted.call}, {'ended' if self.is_completed() else 'in flight'}>"
+        return f"<switchml.Work {self._native.in_words()}, {'ended' if self.is_completed() else 'in flight'}>"

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Union
+from typing import Any, Final, Union
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from switchml import _native
-from switchml.client.calls import Call, SkipZeros, checked_sum
+from switchml.client.calls import Call, SkipZeros
 from switchml.client.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.client.errors import NonFiniteError
 from switchml.client.keyed_rows import Keys
@@ -29,6 +29,8 @@ from switchml.torch.deadlines import Deadline
 from switchml.torch.gloo_moves import all_gather_over_gloo, barrier_over_gloo, broadcast_over_gloo, union_over_gloo
 
 __all__ = ["Ended", "ExactNetwork", "Handle", "NetworkJob", "Network"]
+
+_EVERY_FORMAT: Final = 2**32 - 1  # no switch has to know it
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,7 @@ class ExactNetwork:
     ) -> Ended:
         """Do what `Communicator.all_reduce` does."""
         buffer = buffer_of(x)
-        kind, wire = checked_sum("all_reduce", buffer, op, self._job.world_size, wire)
-        return self._sum(Call(kind, "all_reduce", op, buffer, 0, wire, skip_zeros), timeout)
+        return self._sum(Call("all_reduce", op, buffer, 0, wire, skip_zeros), timeout)
 
     def reduce_scatter(
         self,
@@ -109,8 +110,7 @@ class ExactNetwork:
     ) -> Ended:
         """Do what `Communicator.reduce_scatter` does."""
         given, result = buffer_of(input, written=False), buffer_of(output)
-        kind, wire = checked_sum("reduce_scatter", given, op, self._job.world_size, wire)
-        return self._sum(Call(kind, "reduce_scatter", op, given, 0, wire, output=result), timeout)
+        return self._sum(Call("reduce_scatter", op, given, 0, wire, output=result), timeout)
 
     def all_gather(
         self,
@@ -146,7 +146,7 @@ class ExactNetwork:
         """Make a sum in rounds: in each, Gloo replaces exponents and words as the switch would."""
         job, deadline = self._job, _deadline(timeout)
         rounds = _native.Lockstep(
-            call.description(job.rank),
+            call.described(job.world_size, _EVERY_FORMAT),
             *call.addresses,
             sequence=self.calls,
             rank=job.rank,

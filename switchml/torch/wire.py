@@ -34,7 +34,7 @@ def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = Non
     if dtype in (torch.float64, torch.int64):
         return 96
     wire = wire_of(dtype, world_size, current_options() if options is None else options)
-    return 8 if isinstance(wire, Codes) else 32 if wire is None else wire.native.bits
+    return 8 if isinstance(wire, Codes) else getattr(wire, "bits", 32)
 
 
 def wire_of(dtype: torch.dtype, world_size: int, options: Options) -> Wire | None:

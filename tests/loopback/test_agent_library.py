@@ -49,8 +49,8 @@ def test_arguments_are_checked_before_anything_is_sent(fabric: Fabric) -> None:
         x = np.ones(4, np.float32)
         with pytest.raises(ValueError, match="op is 'max'"):
             comm.all_reduce(x, "max")
-        with pytest.raises(switchml.UnsupportedTensor, match=r'op="sum" takes float32, .* uint8 or bool, not float64'):
-            comm.all_reduce(np.ones(4))
+        with pytest.raises(switchml.UnsupportedTensor, match=r'op="sum" takes float32, .*, not complex64'):
+            comm.all_reduce(np.ones(4, np.complex64))
         with pytest.raises(switchml.UnsupportedTensor, match=r'op="avg" takes float32, float16 or bfloat16, not int32'):
             comm.all_reduce(np.ones(4, np.int32), "avg")
         with pytest.raises(switchml.UnsupportedTensor, match="not C-contiguous"):
@@ -135,13 +135,12 @@ def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0
         assert "undefined" in message
 
 
-def test_a_failed_check_without_a_verdict_ends_too(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_without_a_verdict_ends_too(fabric: Fabric) -> None:
     fabric.held_back.add(pb.RankEvent.KIND_CHECK_FAILED)
-    monkeypatch.setattr("switchml.client.agent_connection._VERDICT_SECONDS", 0.2)
     fabric.add_job(1, 2)
 
     def run(comm: switchml.Communicator) -> None:
-        with pytest.raises(switchml.IntegrityError, match=r"no verdict came within 0\.2 s"):
+        with pytest.raises(switchml.IntegrityError, match="no verdict came within 10 s"):
             comm.all_reduce(np.ones(10 + comm.rank, np.float32))
 
     fabric.run_ranks(2, run)
@@ -269,7 +268,7 @@ def test_close_releases_threads_that_wait(fabric: Fabric) -> None:
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: comm._membership._waiters == 3, "the threads do not wait")
+    wait_until(lambda: comm._membership.native.waiters == 3, "the threads do not wait")
     comm.close()
     for thread in threads:
         thread.join(DEADLINE)

@@ -53,7 +53,7 @@ def leave_epoch(fabric: Fabric, job: int, after_chunks: int, block: int = 0) -> 
 
     engines = [engine_of(fabric, job, rank) for rank in range(RANKS)]
     settle(engines, [engine.freeze(handle) for engine, handle in engines])
-    [completed] = {comm._membership.calls.settle() for comm in comms}
+    [completed] = {comm._membership.native.settle() for comm in comms}
     for call in range(completed):
         assert all((arrays[rank][call] == sums[call]).all() for rank in range(RANKS))
     for comm in comms:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from switchml.client.communicator import Communicator
-from switchml.client.wire import Wire, wire_for
+from switchml.client.wire import Wire
 from switchml.torch.deadlines import Deadline
 from switchml.torch.encodings import encode
 from switchml.torch.options import Options
@@ -32,7 +32,9 @@ class Adder:
         self._given: list[Tensor] = [torch.empty(0)] * len(counts)
 
     def add(self, thread: int, values: Tensor, wire: Wire | None) -> None:
-        bits = wire_for(str(values.dtype).removeprefix("torch."), self.ranks, wire).native.bits
+        if wire is not None:
+            wire.require(str(values.dtype).removeprefix("torch."), self.ranks)
+        bits = getattr(wire, "bits", 32)
         self._given[thread] = values.to(torch.int64)
         self._together.wait()
         total = torch.stack([count * given for count, given in zip(self._counts, self._given, strict=True)]).sum(0)

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("cli.py", "controller", "dataplane", "docker", "host_agent", "native", "studies", "switchml", "topologies")
 SAME_MEANING = {
     "JobEnded",  # the error of a job that is over, in the controller and in the library
-    "JobFailure",  # the reason why a job failed, which the agent sends and the library reads
 }
 
 

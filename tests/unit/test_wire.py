@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,9 @@ import pytest
 from switchml import _native
 from switchml.client.calls import Call, checked_skipping
 from switchml.client.tensors import buffer_of
-from switchml.client.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire, refuse_old_keywords, wire_for
+from switchml.client.wire import Blocks, Codes, Floats, Integers, Wire, parse_wire, refuse_old_keywords, usual_wire
+
+EVERY_FORMAT = 2**32 - 1
 
 
 @pytest.mark.parametrize(
@@ -41,15 +42,15 @@ from switchml.client.wire import Blocks, Codes, Floats, Integers, Wire, parse_wi
     ],
 )
 def test_wires_that_hold_their_sums(dtype: str, ranks: int, wire: Wire) -> None:
-    assert wire_for(dtype, ranks, wire) is wire
+    wire.require(dtype, ranks)
     assert parse_wire(str(wire)) == wire
 
 
 def test_the_usual_wires() -> None:
     for dtype in ("float32", "float16", "bfloat16"):
-        assert wire_for(dtype, 4096) == Blocks()
+        assert usual_wire(dtype) == Blocks()
     for dtype in ("int64", "int32", "int16", "int8", "uint8", "bool"):
-        assert wire_for(dtype, 4096) == Integers()
+        assert usual_wire(dtype) == Integers()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_usual_wires() -> None:
 )
 def test_sums_for_which_a_wire_is_not(dtype: str, ranks: int, wire: Wire, message: str) -> None:
     with pytest.raises(ValueError, match=rf"{message}(.|\n)*The array is unchanged"):
-        wire_for(dtype, ranks, wire)
+        wire.require(dtype, ranks)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +111,6 @@ def test_arguments_that_are_not_integers(value: Any) -> None:
     assert type(Blocks(np.int64(16)).bits) is int
 
 
-def test_what_the_native_code_gets() -> None:
-    assert Blocks(8, "stochastic", 9).native == (8, True, 9, _native.FORMAT_INT32)
-    assert Integers(16, 3).native == (16, False, 0, _native.FORMAT_INT32)
-    assert Codes("natural8", 5).native == (32, False, 5, _native.FORMAT_NATURAL8)
-    assert Floats().native == (32, False, 0, _native.FORMAT_FLOAT32)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -125,7 +119,7 @@ def test_what_the_native_code_gets() -> None:
         ("blocks:16", "blocks takes bits=, rounding=, seed=, not '16'"),
         ("blocks:width=16", "not 'width=16'"),
         ("blocks:bits=12", "bits is 12"),
-        ("blocks:bits=many", "bits is 'many', a str"),
+        ("blocks:bits=many", "bits is many; it must be 8, 16 or 32"),
         ("codes", "codes need a name: name=natural8 or name=dynamic8"),
         ("codes:name=other", "codes are 'other'"),
         ("floats:bits=8", "floats takes no arguments, not 'bits=8'"),
@@ -158,11 +152,18 @@ def test_blocks_that_are_left_out() -> None:
 def test_a_call_says_which_wire_it_has() -> None:
     buffer = buffer_of(np.zeros(10, np.float32))
     wire = Blocks(8, "stochastic", 2**64 - 1)
-    call = Call(_native.KIND_FLOAT32_SUM, "all_reduce", "sum", buffer, wire=wire, sequence=3)
+    call = Call("all_reduce", "sum", buffer, wire=wire).described(8, EVERY_FORMAT)
     text = f"blocks:bits=8,rounding=stochastic,seed={2**64 - 1}"
-    assert str(call) == f"all_reduce number 3 (sum of 10 float32 as {text})"
-    assert call.to_message()["op"] == f"sum as {text}"
-    assert len(str(call.to_message()["op"])) <= 80  # the longest text that an agent accepts
-    wide = dataclasses.replace(call, wire=Blocks(), skip_zeros="auto")
-    assert str(wide) == "all_reduce number 3 (sum of 10 float32 as blocks skip_zeros=auto)"
-    assert Call(_native.KIND_BYTES, "broadcast", buffer=buffer).to_message()["op"] == ""
+    assert call.in_words(3) == f"all_reduce number 3 (sum of 10 float32 as {text})"
+    wide = Call("all_reduce", "sum", buffer, skip_zeros="auto").described(8, EVERY_FORMAT)
+    assert wide.in_words(4) == "all_reduce number 4 (sum of 10 float32 as blocks skip_zeros=auto)"
+    assert Call("barrier").described(8, EVERY_FORMAT).in_words(5) == "barrier number 5"
+
+
+def test_switches_that_cannot_sum_a_wire() -> None:
+    buffer = buffer_of(np.zeros(10, np.float32))
+    formats = 1 << _native.FORMAT_NATURAL8
+    Call("all_reduce", "sum", buffer, wire=Codes("natural8")).described(8, formats)
+    for wire, message in ((Codes("dynamic8"), "cannot sum dynamic8 codes"), (Floats(), "do not add floats")):
+        with pytest.raises(ValueError, match=f"{message}.*use another wire, or none"):
+            Call("all_reduce", "sum", buffer, wire=wire).described(8, formats)
