@@ -34,6 +34,7 @@ CXX_SOURCES := $(shell find dataplane host_agent native switchml -name '*.cc')
 CXX_HEADERS := $(shell find dataplane host_agent native switchml -name '*.h')
 CXX_TESTS := $(shell find tests/native -name '*.cc')
 CXX_GUEST := tests/rdma/contributor.cc
+C_PROGRAMS := $(shell find examples/c tests/libswitchml -name '*.c')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
@@ -65,7 +66,7 @@ check: lint native-tests
 	$(call pytest,tests/unit tests/studies tests/prose)
 
 test: check
-	$(call pytest,-n 4 tests/loopback)  # they wait about as long as they compute
+	$(call pytest,-n 4 tests/loopback tests/libswitchml)  # they wait about as long as they compute
 	$(call pytest,-n 3 tests/fabric)  # so do they, a little less
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
@@ -136,7 +137,7 @@ proto-lint: $(VENV)/dev.stamp
 
 native-lint: $(VENV)/dev.stamp
 	$(call checked,stubs,$(BIN)/python -m tools.generate --check stubs)
-	$(call checked,clang-format,$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST))
+	$(call checked,clang-format,$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST) $(C_PROGRAMS))
 	@test -z "$(NOT_COMPILED)" || echo "make: clang-tidy leaves out sources that are not compiled here, because a library is not installed (DPDK, AF_XDP, GoogleTest): $(NOT_COMPILED)"
 	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(patsubst %.cc,build/tidy/%.ok,$(filter $(COMPILED),$(CXX_SOURCES) $(CXX_TESTS)))
 

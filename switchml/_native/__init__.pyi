@@ -39,9 +39,7 @@ def address_of(array: object) -> int:
     """Return the address of the first element of a numpy array."""
 
 class Failure:
-    """
-    What happened to a rank; switchml.client.failures makes exceptions of it.
-    """
+    """A failure of a rank; switchml.client.failures makes exceptions of it."""
 
     @property
     def kind(self) -> str: ...
@@ -71,7 +69,7 @@ class FailureEvents:
 
     def next(self, seconds: float) -> Failure | None:
         """
-        Wait for the next failure or change of epoch, at most `seconds`; None if none came. Each is returned once.
+        Wait for the next failure or change of epoch, at most `seconds`, and return it, once; or None.
         """
 
     @property
@@ -82,7 +80,7 @@ def parse_wire(text: str) -> tuple[str, dict[str, Any]]:
     """
     Return the kind of the wire with this text, and its choices by name.
 
-    Raises ValueError if it is none.
+    Raises ValueError for any other text.
     """
 
 def require_wire(text: str, dtype: str, world_size: int) -> None:
@@ -116,13 +114,13 @@ def describe(
     """
     Return the call of `operation` in a job of `world_size` ranks whose switches take these `formats`.
 
-    `elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is no, yes or auto.
+    `elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is a word: no, yes, auto.
 
     Raises ValueError, or UnsupportedTensor, if it cannot be made.
     """
 
 class Outcome:
-    """What a call that has ended has sent."""
+    """The values that a call that has ended has sent."""
 
     @property
     def wire_bytes(self) -> int:
@@ -168,14 +166,14 @@ class Membership:
         agent: str, job: str, rank: int, world_size: int | None, seconds: float, create: dict[str, Any] | None = None
     ) -> Membership:
         """
-        Attach through the agent at a path, which has so many `seconds` to answer.
+        Attach through the agent at a path, which has `seconds` to answer.
 
         `create` has the options of a job that its ranks begin.
         """
 
     def submit(self, call: Collective, input: int, output: int, seconds: float, awaited: bool) -> Work:
         """
-        Make a call over the memory at two addresses, which may take so many `seconds`.
+        Make a call over the memory at two addresses, which may take `seconds`.
 
         `awaited` tells that this thread waits for it next: a short call may begin only there.
         """
@@ -226,7 +224,7 @@ class Membership:
     def closed(self) -> bool: ...
     @property
     def failure(self) -> Failure | None:
-        """What the next call will meet."""
+        """The failure that the next call will meet."""
 
     @property
     def waiters(self) -> int:

@@ -240,8 +240,8 @@ class Communicator:
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
                 of the package ml_dtypes), integers of 8 to 64 bits or bool, of any shape; the same number of
-                elements on every rank. An integer of 64 bits takes one to three words of a packet, as the largest magnitude that
-                any rank has in the same packet needs.
+                elements on every rank. An integer of 64 bits takes one to three words of a packet, as the largest
+                magnitude that any rank has in the same packet needs.
             op: "sum" (integers wrap around as in numpy; a sum of bool is true if one of them is), or "avg" (for
                 floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.

@@ -51,6 +51,7 @@ NATIVE: Final = (
         "rank",
         ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h", "delay_bound.h", "send_window.h"),
     ),
+    Native("json", ("json.cc",)),
 )
 PYTHON: Final = ("messages", "agent_socket", "controller", "p4runtime")
 

@@ -23,7 +23,11 @@ def declared() -> dict[str, tuple[str, set[str]]]:
     for base in PROGRAMS:
         for listing in (ROOT / base).rglob("CMakeLists.txt"):
             text = re.sub(r"#.*", "", listing.read_text(encoding="utf-8"))
-            call = re.search(r"^(?:switchml_library|switchml_module|frame_device)\(([^)]*)\)", text, re.MULTILINE)
+            call = re.search(
+                r"^(?:switchml_library|switchml_module|switchml_shared_library|frame_device)\(([^)]*)\)",
+                text,
+                re.MULTILINE,
+            )
             if call is None:
                 continue
             what, _, links = call[1].partition("LINKS")

@@ -63,7 +63,7 @@ void translate_failure(const std::exception_ptr& thrown, void* /*payload*/) {
 }
 
 void define_failures(nb::module_& module) {
-  nb::class_<Failure>(module, "Failure", "What happened to a rank; switchml.client.failures makes exceptions of it.")
+  nb::class_<Failure>(module, "Failure", "A failure of a rank; switchml.client.failures makes exceptions of it.")
       .def_prop_ro("kind", [](const Failure& failure) { return name_of(failure.kind); })
       .def_ro("message", &Failure::message)
       .def_prop_ro(
@@ -90,7 +90,7 @@ void define_failures(nb::module_& module) {
             return failure ? std::optional(*failure) : std::nullopt;
           },
           nb::arg("seconds"),
-          "Wait for the next failure or change of epoch, at most `seconds`; None if none came. Each is returned once.")
+          "Wait for the next failure or change of epoch, at most `seconds`, and return it, once; or None.")
       .def_prop_ro("ended", &FailureEvents::ended, "True once no more events come.");
 }
 
@@ -146,7 +146,7 @@ void define_calls(nb::module_& module) {
   module.def(
       "parse_wire", &parse_wire, nb::arg("text"),
       nb::sig("def parse_wire(text: str) -> tuple[str, dict[str, typing.Any]]"),
-      "Return the kind of the wire with this text, and its choices by name.\n\nRaises ValueError if it is none.");
+      "Return the kind of the wire with this text, and its choices by name.\n\nRaises ValueError for any other text.");
   module.def(
       "require_wire",
       [](const std::string& text, const std::string& dtype, uint32_t world_size) {
@@ -166,11 +166,11 @@ void define_calls(nb::module_& module) {
       nb::arg("element_bytes"), nb::arg("elements"), nb::arg("root"), nb::arg("wire").none(), nb::arg("skip_zeros"),
       nb::arg("world_size"), nb::arg("formats"),
       "Return the call of `operation` in a job of `world_size` ranks whose switches take these `formats`.\n\n"
-      "`elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is no, yes or auto."
+      "`elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is a word: no, yes, auto."
       "\n\nRaises ValueError, or UnsupportedTensor, if it cannot be made.");
 
   using Outcome = Communicator::Outcome;
-  nb::class_<Outcome>(module, "Outcome", "What a call that has ended has sent.")
+  nb::class_<Outcome>(module, "Outcome", "The values that a call that has ended has sent.")
       .def_ro("wire_bytes", &Outcome::wire_bytes,
               "The bytes of the values that this rank has put into packets, without retransmissions.")
       .def_prop_ro(
@@ -329,7 +329,7 @@ void define_members(nb::class_<OwnedByProcess>& membership) {
             const FailurePointer failure = member->state().failure;
             return failure ? std::optional(*failure) : std::nullopt;
           },
-          "What the next call will meet.")
+          "The failure that the next call will meet.")
       .def_prop_ro(
           "waiters", [](const OwnedByProcess& member) { return member->waiters(); },
           "The number of threads that wait for a call.")
@@ -368,11 +368,11 @@ void define_membership(nb::module_& module) {
                   nb::arg("seconds"), nb::arg("create").none() = nb::none(),
                   nb::sig("def attach(agent: str, job: str, rank: int, world_size: int | None, seconds: float, "
                           "create: dict[str, typing.Any] | None = None) -> Membership"),
-                  "Attach through the agent at a path, which has so many `seconds` to answer.\n\n"
+                  "Attach through the agent at a path, which has `seconds` to answer.\n\n"
                   "`create` has the options of a job that its ranks begin.")
       .def("submit", &submit, nb::arg("call"), nb::arg("input"), nb::arg("output"), nb::arg("seconds"),
            nb::arg("awaited"),
-           "Make a call over the memory at two addresses, which may take so many `seconds`.\n\n"
+           "Make a call over the memory at two addresses, which may take `seconds`.\n\n"
            "`awaited` tells that this thread waits for it next: a short call may begin only there.")
       .def(
           "settle", [](const OwnedByProcess& member) { return member->settle(); }, free,

@@ -72,7 +72,7 @@ class AgentConnection {
 
  private:
   struct Message {
-    Json json;  // has no members if the message is none
+    Json json;  // without members if the bytes were not JSON
     std::vector<FileDescriptor> descriptors;
 
     std::string kind() const { return json.text("type").value_or(""); }

@@ -15,7 +15,7 @@ namespace switchml::client {
 
 enum class Operation : uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
 
-// What a program asks for.
+// A call as a program asks for it.
 struct CollectiveRequest {
   Operation operation = Operation::barrier;
   std::string op;     // of a sum: "sum" or "avg"; of an all_gather, its purpose, if it must be the same on all ranks

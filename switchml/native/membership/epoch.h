@@ -48,7 +48,7 @@ class Epoch {
   void end_with(FailurePointer error) { error_ = std::move(error); }
 
   // Returns the call, in words, whose check has failed, or else the earliest one that is unfinished or not yet waited
-  // for; empty if there is none.
+  // for; empty if all calls are released.
   std::string suspect_in_words() const;
   // Notes that the check of a call has failed; returns the call, or null if it was released.
   SubmittedPointer suspect(uint64_t sequence);

@@ -20,7 +20,7 @@ class FileDescriptor {
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
 
-  // The descriptor; -1 if there is none.
+  // The descriptor; -1 without one.
   int get() const { return descriptor_; }
   void close() {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));

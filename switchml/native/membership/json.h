@@ -18,7 +18,7 @@ class Json {
   // Returns nothing if the text is not one JSON value, or has values inside each other to a depth of more than 16.
   static std::optional<Json> parse(std::string_view text);
 
-  // The member of an object; null if this is no object or has no such member.
+  // The member of an object; null if this is not an object, or lacks it.
   const Json* member(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   // A number up to `largest`.

@@ -388,7 +388,7 @@ void Membership::end(std::string loss) {
     calls = epoch->made();
   }
   connection_->close(epoch->attachment().epoch, calls, loss);
-  communicator()->abandon();  // of an epoch to which the job has changed meanwhile
+  communicator()->abandon();  // of an epoch to which the job has changed since then
   events_->end();
 }
 

@@ -47,7 +47,7 @@ class Membership final : public std::enable_shared_from_this<Membership>, privat
 
   struct State {
     Attachment attachment;
-    FailurePointer failure;  // that the next call will meet; null while there is none
+    FailurePointer failure;  // that the next call will meet; null while the membership is usable
     uint64_t calls = 0;      // that this process has made in this epoch
     bool closed = false;
   };

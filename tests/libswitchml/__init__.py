@@ -1,0 +1,1 @@
+"""Tests of libswitchml, with programs in C that gcc compiles."""
