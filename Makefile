@@ -157,7 +157,7 @@ docker-lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST)
+	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST) $(C_PROGRAMS)
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
