@@ -176,6 +176,16 @@ class Engine:
     def link_counters(self) -> LinkCounters:
         """Return the counters of the device. Raises ValueError without one."""
 
+    def lost_descriptor(self) -> int:
+        """
+        Return a descriptor that becomes readable when the RDMA device cannot be used any more; -1 without one.
+        """
+
+    def lost(self) -> str:
+        """
+        Return why the RDMA device cannot be used any more; empty while it can.
+        """
+
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def open_rank(self, assignment: RankAssignment) -> int:

@@ -11,7 +11,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import AttachRefused, BadMessage
 from switchml.host_agent.local_job import LocalJob, LocalRank, Process
 from switchml.host_agent.local_jobs import LocalJobs
-from switchml.host_agent.messages import Attach, CheckFailed
+from switchml.host_agent.messages import Attach, CheckFailed, JobFailure
 from switchml.host_agent.rank_requests import rank_asked_for
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
@@ -156,6 +156,14 @@ class Attachments:
         self._reports.send(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[self._reports.status(job, rank)])))
         kind = pb.RankEvent.KIND_LOST if loss else pb.RankEvent.KIND_CLOSED
         self._reports.record(job, rank, pb.RankEvent(kind=kind, detail=loss, calls=calls))
+
+    def lose_all(self, why: str) -> None:
+        """Report all ranks that have processes as lost for a reason, and tell the processes."""
+        for job, rank in list(self._jobs.ranks()):
+            process = rank.process
+            self.detach(job, rank, why)
+            if process is not None:
+                process.fail(JobFailure("WorkerLost", (rank.rank,), f"this rank is lost: {why}"))
 
     def report_check(self, job: LocalJob, rank: LocalRank, failed: CheckFailed) -> None:
         """Ask the controller for the cause of the first failed check of a rank; its verdict is a revocation."""

@@ -25,7 +25,7 @@ from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_rdma, open_xdp
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from switchml.host_agent.agent import Agent
-from switchml.host_agent.errors import AgentError
+from switchml.host_agent.errors import AgentError, DeviceLost
 from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.outbox import Outbox
 from switchml.host_agent.ranks import EngineRanks
@@ -148,6 +148,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
 
     Raises:
         RegistrationRefused: the controller refuses this agent.
+        DeviceLost: the device cannot be used any more.
         TlsError: certificates are missing or not usable.
         SocketUnusable: the agent's socket cannot be created.
         OSError, ValueError: no switch answers at the socket for shared memory.
@@ -176,26 +177,44 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
 
         numbers = AgentMetrics(engine, agent.jobs, options.name, options.transport, lambda: outbox.connected)
         metrics = MetricsExporter(options.daemon.metrics, on_loop(numbers), security.certificates).address
+    end = "was stopped"
     ready = {"socket": str(options.socket), "name": options.name} | ({} if metrics is None else {"metrics": metrics})
     tasks: list[asyncio.Task[object]] = []
     try:
         server.start()
         running = session.run(on_registered=lambda: options.daemon.ready_file.write(**ready))
-        tasks = [asyncio.create_task(running), asyncio.create_task(stop.wait())]
+        tasks = [asyncio.create_task(each) for each in (running, stop.wait(), _device_lost(engine))]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+    except DeviceLost as lost:
+        end = f"has ended: {lost}"
+        agent.attachments.lose_all(str(lost))
+        raise
     finally:
         await session.delivered()  # otherwise ranks that have just closed would be taken for lost
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await agent.stop(JobFailure("AgentLost", (), f"agent {options.name} was stopped"))
+        await agent.stop(JobFailure("AgentLost", (), f"agent {options.name} {end}"))
         await server.close()
         options.daemon.ready_file.clear()
         engine.stop()
         if options.transport in DEVICE_TRANSPORTS:
             _log.info("%s: %s", options.device, engine.link_counters())
+
+
+async def _device_lost(engine: Engine) -> None:
+    """Wait until the engine's device cannot be used any more. Raises DeviceLost, which says why."""
+    loop, descriptor, lost = asyncio.get_running_loop(), engine.lost_descriptor(), asyncio.Event()
+    if descriptor >= 0:
+        loop.add_reader(descriptor, lost.set)
+    try:
+        await lost.wait()
+    finally:
+        if descriptor >= 0:
+            loop.remove_reader(descriptor)
+    raise DeviceLost(engine.lost())
 
 
 def _warn_of_small_buffers() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["AgentError", "AssignmentRefused", "AttachRefused", "BadMessage", "RegistrationRefused", "SocketUnusable"]
+__all__ = ["AgentError", "AssignmentRefused", "AttachRefused", "BadMessage", "DeviceLost"]
+__all__ += ["RegistrationRefused", "SocketUnusable"]
 
 
 class AgentError(Exception):
@@ -23,6 +24,10 @@ class AttachRefused(AgentError):
 
 class BadMessage(AgentError):
     """A training process sent something that is not a message of the protocol."""
+
+
+class DeviceLost(AgentError):
+    """The device of the agent cannot be used any more; the message says why. Its ranks are lost."""
 
 
 class RegistrationRefused(AgentError):

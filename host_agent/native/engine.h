@@ -32,6 +32,8 @@ class Engine {
   void close_rank(uint64_t handle);
 
   PacketPath::LinkCounters link_counters() { return packets_.link_counters(); }
+  int lost_fd() const { return packets_.lost_fd(); }
+  std::string lost() const { return packets_.lost(); }
 
  private:
   uint64_t add(std::shared_ptr<Rank> rank);

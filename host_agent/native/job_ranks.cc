@@ -175,12 +175,14 @@ void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
   const Clock::time_point others_drained = place_.others_drained();
   uint32_t backlog = 0;
   bool urgent = false;
+  bool silent = false;
   for (size_t number = 0; number < senders_.size(); ++number) {
     const runtime::Stopwatch sending;
     for (const auto& sender : senders_[number]) {
       backlog += sender->backlog();
       sender->transmit(batch, now, place_);
       urgent = urgent || sender->is_urgent(now, others_drained);
+      silent = silent || sender->finds_switch_silent(now);
     }
     if (!batch.empty()) {
       transport_->send(&batch, switch_endpoints_[number]);
@@ -190,6 +192,7 @@ void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
       }
     }
   }
+  if (silent) transport_->find_switches_again();
   place_.hold(urgent);
   if (held_back && backlog < backlog_) place_.drained(now);
   backlog_ = backlog;

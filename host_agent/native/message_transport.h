@@ -45,6 +45,7 @@ class MessageTransport : public JobTransport {
     *datagram = {message.data, message.length, net::ipv4_endpoint(message.source, wire::protocol::udp_port)};
     return true;
   }
+  void find_switches_again() override { endpoint_->find_switches_again(); }
 
  private:
   std::unique_ptr<net::MessageEndpoint> endpoint_;

@@ -51,6 +51,10 @@ class PacketPath {
   struct LinkCounters : counters::Device, counters::Link {};
   LinkCounters link_counters();
 
+  // As in MessageDevice; -1 and empty for other media, which are not lost.
+  int lost_fd() const { return messages_ == nullptr ? -1 : messages_->lost_fd(); }
+  std::string lost() const { return messages_ == nullptr ? "" : messages_->lost(); }
+
  private:
   class PacketRank;
   // The key of a job in an agent: addresses and port, job and epoch.

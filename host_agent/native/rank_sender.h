@@ -69,6 +69,8 @@ class RankSender {
   uint32_t backlog() const {
     return slots_.in_flight() - std::min(slots_.in_flight(), runtime::Precedence::kHeldBackWindow);
   }
+  // Returns whether transmit() at this time has found that results have not come for several timeouts.
+  bool finds_switch_silent(Clock::time_point now) const { return timeouts_ >= kSilent && last_timeout_ == now; }
   // Passes the results since the last call to the process, and wakes it if it waits for this number, or if there is
   // `nothing_left` to do. Publishes the status; `gso_batch_size` is that of the transport.
   void publish(bool nothing_left, uint64_t gso_batch_size);
@@ -102,6 +104,7 @@ class RankSender {
     uint64_t number;
     uint16_t slot;
   };
+  static constexpr unsigned kSilent = 3;  // timeouts: fewer are mostly a lost packet or a straggler
   static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
 
   // Returns whether the values of a slot's RESULT are for some ranks only, and this one is among them.

@@ -28,6 +28,9 @@ class JobTransport {
   // were any; next() returns them in order of arrival. `batch` is a buffer that a transport may use.
   virtual bool receive(unsigned source, net::ReceiveBatch* batch) = 0;
   virtual bool next(net::ReceiveBatch* batch, net::Datagram* datagram) = 0;
+  // Called when the switches have not answered for some time. A transport that remembers how to reach them looks again,
+  // without blocking.
+  virtual void find_switches_again() {}
 
  protected:
   JobTransport() = default;

@@ -56,11 +56,16 @@ class MessageEndpoint {
   virtual int fd() const = 0;
   virtual bool prepare_sleep() = 0;
 
+  // Lets the device find out, without blocking, whether the switches are reached in another way than before: they have
+  // not answered for some time.
+  virtual void find_switches_again() = 0;
+
  protected:
   MessageEndpoint() = default;
 };
 
-// Its functions are called by one thread at a time, while no thread uses one of its endpoints, which it outlives.
+// It outlives its endpoints. Any thread may call lost() and lost_fd(); the other functions are called by one thread at
+// a time, while no thread uses one of its endpoints.
 class MessageDevice {
  public:
   virtual ~MessageDevice() = default;
@@ -77,6 +82,11 @@ class MessageDevice {
   // Until unshare(), the device reads payloads from this memory without a copy. Throws std::system_error.
   virtual void share(const std::shared_ptr<void>& memory, size_t bytes) = 0;
   virtual void unshare(const void* memory) = 0;
+
+  // Returns why the device cannot be used any more, as when it was removed; empty while it can.
+  virtual std::string lost() const = 0;
+  // Returns a descriptor that becomes readable when the device is lost.
+  virtual int lost_fd() const = 0;
 
  protected:
   MessageDevice() = default;

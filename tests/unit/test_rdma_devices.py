@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import os
 import resource
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from switchml.dataplane import devices
 from switchml.dataplane.devices import built, open_rdma
-from switchml.host_agent.daemon import main
+from switchml.host_agent.daemon import _device_lost, main
+from switchml.host_agent.errors import DeviceLost
 from switchml.ops import doctor
 
 needs_library = pytest.mark.skipif(not built("rdma"), reason="skipped: built without libibverbs-dev")
@@ -44,6 +48,20 @@ def test_the_agent_serves_a_device_with_one_thread() -> None:
     result = CliRunner().invoke(main, [*arguments, "--threads", "2"])
     assert result.exit_code == 1
     assert "an RDMA device has one queue pair for each job, which one data thread moves, not 2" in result.output
+
+
+async def test_an_agent_ends_with_its_device() -> None:
+    event = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        engine: Any = SimpleNamespace(lost_descriptor=lambda: event, lost=lambda: "it was removed")
+        ends = asyncio.create_task(_device_lost(engine))
+        done, _ = await asyncio.wait([ends], timeout=0.05)
+        assert not done
+        os.eventfd_write(event, 1)
+        with pytest.raises(DeviceLost, match="it was removed"):
+            await asyncio.wait_for(ends, 30)
+    finally:
+        os.close(event)
 
 
 PORTS = [

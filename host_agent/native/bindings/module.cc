@@ -221,6 +221,9 @@ NB_MODULE(_engine, module) {
            "OSError.")
       .def("link_counters", &link_counters, nb::sig("def link_counters(self) -> LinkCounters"),
            "Return the counters of the device. Raises ValueError without one.")
+      .def("lost_descriptor", &Engine::lost_fd,
+           "Return a descriptor that becomes readable when the RDMA device cannot be used any more; -1 without one.")
+      .def("lost", &Engine::lost, free, "Return why the RDMA device cannot be used any more; empty while it can.")
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
       .def("open_rank", &Engine::open_rank, nb::arg("assignment"), free,

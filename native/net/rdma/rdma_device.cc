@@ -1,29 +1,17 @@
 #include "native/net/rdma/rdma_device.h"
 
-#include <arpa/inet.h>
-
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 
 #include "native/net/rdma/rdma_endpoint.h"
+#include "native/net/rdma/rdma_gids.h"
 
 namespace switchml::net {
 namespace {
 
 std::system_error failure(int error, const std::string& what) { return {error, std::generic_category(), what}; }
-
-std::string text_of(uint32_t address) {
-  const in_addr in{htonl(address)};
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &in, text.data(), text.size());
-  return text.data();
-}
 
 // The devices of this machine; none if the kernel knows no RDMA. Throws std::system_error.
 class DeviceList {
@@ -69,32 +57,6 @@ ibv_port_attr port_of(ibv_context* context, uint8_t port, const std::string& nam
   return state;
 }
 
-std::vector<ibv_gid_entry> rocev2_gids(ibv_context* context, uint8_t port, int entries) {
-  std::vector<ibv_gid_entry> found;
-  for (int index = 0; index < std::min(entries, 256); ++index) {
-    ibv_gid_entry entry{};
-    const bool is_there = ibv_query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, 0) == 0;
-    if (is_there && entry.gid_type == IBV_GID_TYPE_ROCE_V2) found.push_back(entry);
-  }
-  return found;
-}
-
-// An IPv4 address stands in a GID as an IPv6 address does that is mapped from it.
-std::optional<uint32_t> ipv4_of(const ibv_gid& gid) {
-  constexpr std::array<uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (std::memcmp(gid.raw, kMapped.data(), kMapped.size()) != 0) return std::nullopt;
-  uint32_t in_order = 0;
-  std::memcpy(&in_order, gid.raw + kMapped.size(), sizeof in_order);
-  return ntohl(in_order);
-}
-
-std::string text_of(const ibv_gid& gid) {
-  if (const auto address = ipv4_of(gid)) return text_of(*address);
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET6, gid.raw, text.data(), text.size());
-  return text.data();
-}
-
 std::string driver_of(const ibv_context& context) {
   std::error_code none;
   const std::filesystem::path link = std::string(context.device->ibdev_path) + "/device/driver";
@@ -109,7 +71,7 @@ RdmaPort described(ibv_context* context, uint8_t port, const std::string& name) 
                  ethernet ? ibv_port_state_str(state.state) : "InfiniBand",
                  bytes_of(state.active_mtu),
                  {}};
-  for (const ibv_gid_entry& entry : rocev2_gids(context, port, state.gid_tbl_len)) {
+  for (const ibv_gid_entry& entry : rocev2_gids(context, port)) {
     found.addresses.push_back(text_of(entry.gid));
   }
   return found;
@@ -157,19 +119,19 @@ RdmaDevice::RdmaDevice(const std::string& device, uint8_t port, uint32_t address
                                 "; set its network interface up, and check the cable");
   }
   largest_message_ = bytes_of(state.active_mtu);
-  std::string known;
-  const std::vector<ibv_gid_entry> gids = rocev2_gids(context_.get(), port, state.gid_tbl_len);
-  const auto mine = std::find_if(gids.begin(), gids.end(), [&](const ibv_gid_entry& gid) {
-    known += (known.empty() ? "" : ", ") + text_of(gid.gid);
-    return ipv4_of(gid.gid) == address;
-  });
-  if (mine == gids.end()) {
+  const auto gid = rocev2_gid_of(context_.get(), port, address);
+  if (!gid) {
+    std::string known;
+    for (const ibv_gid_entry& one : rocev2_gids(context_.get(), port)) {
+      known += (known.empty() ? "" : ", ") + text_of(one.gid);
+    }
     throw std::invalid_argument("port " + name_ + " has no RoCEv2 address (GID) for " + text_of(address) +
                                 ", the agent's --address; it has " + (known.empty() ? "none" : known));
   }
-  gid_ = *mine;
+  interface_index_ = gid->ndev_ifindex;
   domain_.reset(ibv_alloc_pd(context_.get()));
   if (domain_ == nullptr) throw failure(errno, "ibv_alloc_pd of " + name_);
+  watch_ = std::make_unique<RdmaWatch>(context_.get(), name_, port, address, static_cast<uint8_t>(gid->gid_index));
 }
 
 RdmaDevice::~RdmaDevice() = default;
@@ -180,12 +142,18 @@ std::unique_ptr<MessageEndpoint> RdmaDevice::open(const EndpointOptions& options
 
 void RdmaDevice::share(const std::shared_ptr<void>& memory, size_t bytes) {
   // Local access only: the network never writes to named memory.
-  Region region(ibv_reg_mr(domain_.get(), memory.get(), bytes, 0));
-  if (region == nullptr) {
-    throw failure(errno, std::to_string(bytes) + " bytes cannot be registered with " + name_ +
-                             (errno == ENOMEM ? "; raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)" : ""));
-  }
+  Region region = registered(memory.get(), bytes, 0);
   shared_[static_cast<const uint8_t*>(memory.get())] = {memory, std::move(region)};
+}
+
+Region RdmaDevice::registered(void* memory, size_t bytes, int access) const {
+  Region region(ibv_reg_mr(domain_.get(), memory, bytes, access));
+  if (region == nullptr) {
+    const int error = errno;
+    throw failure(error, std::to_string(bytes) + " bytes cannot be registered with " + name_ +
+                             (error == ENOMEM ? "; raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)" : ""));
+  }
+  return region;
 }
 
 void RdmaDevice::unshare(const void* memory) {

@@ -11,21 +11,12 @@
 #include <vector>
 
 #include "native/net/message_device.h"
+#include "native/net/rdma/rdma_watch.h"
+#include "native/net/rdma/verbs.h"
 
 namespace switchml::net {
 
 class RdmaEndpoint;
-
-// Calls destroy(object) when it goes; libibverbs has a separate function for each kind of object.
-template <class Object, int (*kDestroy)(Object*)>
-struct Destroy {
-  void operator()(Object* object) const { kDestroy(object); }
-};
-template <class Object, int (*kDestroy)(Object*)>
-using Owned = std::unique_ptr<Object, Destroy<Object, kDestroy>>;
-using Context = Owned<ibv_context, ibv_close_device>;
-using Domain = Owned<ibv_pd, ibv_dealloc_pd>;
-using Region = Owned<ibv_mr, ibv_dereg_mr>;
 
 // A port as a user sees it before an agent uses it.
 struct RdmaPort {
@@ -53,11 +44,13 @@ class RdmaDevice : public MessageDevice {
   std::unique_ptr<MessageEndpoint> open(const EndpointOptions& options) override;
   void share(const std::shared_ptr<void>& memory, size_t bytes) override;
   void unshare(const void* memory) override;
+  std::string lost() const override { return watch_->lost(); }
+  int lost_fd() const override { return watch_->lost_fd(); }
 
   // The name of the kernel's driver, such as "mlx5_core"; empty for one without hardware.
   const std::string& driver() const { return driver_; }
   // The index of its network interface.
-  uint32_t interface_index() const { return gid_.ndev_ifindex; }
+  uint32_t interface_index() const { return interface_index_; }
 
  private:
   friend class RdmaEndpoint;
@@ -67,13 +60,17 @@ class RdmaDevice : public MessageDevice {
     Region region;
   };
 
+  // Throws std::system_error, which names the limit of locked memory if that is too low.
+  Region registered(void* memory, size_t bytes, int access) const;
+
   std::string name_;
   std::string driver_;
   uint8_t port_;
   uint32_t address_;
   Context context_;
   Domain domain_;
-  ibv_gid_entry gid_{};
+  std::unique_ptr<RdmaWatch> watch_;  // uses what is before it
+  uint32_t interface_index_ = 0;
   size_t largest_message_ = 0;
   std::map<const uint8_t*, Shared> shared_;  // by the start of the memory
   std::set<RdmaEndpoint*> endpoints_;

@@ -1,6 +1,5 @@
 #include "native/net/rdma/rdma_endpoint.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -23,8 +22,6 @@ constexpr int kMayWrite = IBV_ACCESS_LOCAL_WRITE;
 constexpr size_t kGrh = wire::rocev2::grh_bytes;
 // Over IPv4 the packet's IPv4 header is at the end of the space for InfiniBand's own, whose beginning is undefined.
 constexpr size_t kIpv4InGrh = kGrh - wire::ipv4::bytes;
-// The kernel looks for a MAC address for about a second, and asks once: the question or its answer may be lost.
-constexpr int kResolutions = 3;  // after the first one
 // The limit of finish_sending(): a card sends what it has in microseconds.
 constexpr std::chrono::seconds kFinish{1};
 
@@ -54,9 +51,8 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
   ibv_context* context = device->context_.get();
   ibv_pd* domain = device->domain_.get();
   send_memory_.resize(kSends * send_bytes_);
-  receive_region_.reset(
-      required(ibv_reg_mr(domain, receive_memory_.data(), receive_memory_.size(), kMayWrite), "ibv_reg_mr", name));
-  send_region_.reset(required(ibv_reg_mr(domain, send_memory_.data(), send_memory_.size(), 0), "ibv_reg_mr", name));
+  receive_region_ = device->registered(receive_memory_.data(), receive_memory_.size(), kMayWrite);
+  send_region_ = device->registered(send_memory_.data(), send_memory_.size(), 0);
   events_.reset(required(ibv_create_comp_channel(context), "ibv_create_comp_channel", name));
   if (fcntl(events_->fd, F_SETFL, O_NONBLOCK) < 0) throw failure(errno, "fcntl");
   received_.reset(required(ibv_create_cq(context, kReceives, nullptr, events_.get(), 0), "ibv_create_cq", name));
@@ -67,29 +63,9 @@ RdmaEndpoint::RdmaEndpoint(RdmaDevice* device, const EndpointOptions& options)
   properties.cap = {kSends, kReceives, 2, 1, 0};
   properties.qp_type = IBV_QPT_UD;
   pair_.reset(required(ibv_create_qp(domain, &properties), "ibv_create_qp", name));
-  for (const uint32_t address : switches_) {
-    ibv_ah_attr route{};
-    route.is_global = 1;
-    route.port_num = device->port_;
-    route.grh.hop_limit = wire::protocol::ipv4_ttl;
-    route.grh.traffic_class = options.traffic_class;
-    route.grh.sgid_index = static_cast<uint8_t>(device->gid_.gid_index);
-    route.grh.dgid.raw[10] = route.grh.dgid.raw[11] = 0xFF;
-    const uint32_t in_order = htonl(address);
-    std::memcpy(route.grh.dgid.raw + 12, &in_order, sizeof in_order);
-    ibv_ah* handle = ibv_create_ah(domain, &route);
-    for (int again = 0; again < kResolutions && handle == nullptr && errno == ETIMEDOUT; ++again) {
-      handle = ibv_create_ah(domain, &route);
-    }
-    if (handle == nullptr) {
-      in_addr switch_address{in_order};
-      std::array<char, INET_ADDRSTRLEN> text{};
-      inet_ntop(AF_INET, &switch_address, text.data(), text.size());
-      throw failure(errno, "there is no way from " + name + " to the switch at " + text.data() +
-                               "; it, or the router to it, must answer ARP");
-    }
-    routes_.emplace_back(handle);
-  }
+  RdmaWatch& watch = *device->watch_;
+  routes_ = std::make_shared<RdmaRoutes>(RdmaRoutes::Source{domain, name, device->port_, watch.gid_index()}, options);
+  watch.add(routes_);
   required(start(), "ibv_modify_qp", name);
   device->endpoints_.insert(this);
 }
@@ -134,7 +110,25 @@ void RdmaEndpoint::start_again() {
   lent_count_ = found_count_ = 0;
   chained_ = 0;
   completed_ = posted_;
-  failed_ = start() != 0;
+  const int error = start();
+  failed_ = error != 0;
+  if (!failed_) return cannot_start_since_.reset();
+  const auto now = std::chrono::steady_clock::now();
+  if (!cannot_start_since_) cannot_start_since_ = now;
+  if (now - *cannot_start_since_ >= kStarts) {
+    device_->watch_->lose("a queue pair of RDMA device " + device_->name() +
+                          " has failed and cannot start again: " + std::generic_category().message(error));
+  }
+}
+
+void RdmaEndpoint::find_switches_again() {
+  routes_->want_renewal();
+  device_->watch_->wake();
+}
+
+void RdmaEndpoint::take_renewed_routes() {
+  flush();  // requests that are not posted yet have the handles from before
+  replaced_.emplace_back(posted_, routes_->take_renewed());
 }
 
 void RdmaEndpoint::post_all_receives() {
@@ -195,7 +189,7 @@ void RdmaEndpoint::send(size_t to, const uint8_t* header, size_t header_bytes, c
   send.request.opcode = IBV_WR_SEND;
   send.request.send_flags = (number + 1) % kSignalEvery == 0 ? IBV_SEND_SIGNALED : 0;
   send.request.wr_id = number + 1;  // what is complete when this request is
-  send.request.wr.ud.ah = routes_[to].get();
+  send.request.wr.ud.ah = routes_->to(to);
   send.request.wr.ud.remote_qpn = wire::rocev2::queue_pair;
   send.request.wr.ud.remote_qkey = queue_key_;
   if (++chained_ == kChain) flush();
@@ -229,6 +223,7 @@ void RdmaEndpoint::reap() {
       failed_ = true;
     }
   }
+  while (!replaced_.empty() && static_cast<int32_t>(completed_ - replaced_.front().first) >= 0) replaced_.pop_front();
 }
 
 void RdmaEndpoint::finish_sending() {
@@ -249,6 +244,7 @@ size_t RdmaEndpoint::receive(std::array<Message, kBurst>* messages) {
       armed_ = false;
     }
   }
+  if (routes_->are_renewed()) take_renewed_routes();
   reap();
   if (failed_) start_again();
   post_receives(lent_.data(), lent_count_);

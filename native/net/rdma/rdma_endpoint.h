@@ -4,12 +4,17 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "native/net/message_device.h"
 #include "native/net/rdma/rdma_device.h"
+#include "native/net/rdma/rdma_routes.h"
 #include "native/wire/constants.h"
 
 namespace switchml::net {
@@ -28,8 +33,11 @@ class RdmaEndpoint : public MessageEndpoint {
   size_t receive(std::array<Message, kBurst>* messages) override;
   int fd() const override { return events_->fd; }
   bool prepare_sleep() override;
+  void find_switches_again() override;
 
  private:
+  // The limit of attempts to start the queue pair again; then the device counts as lost.
+  static constexpr std::chrono::seconds kStarts{5};
   static constexpr uint32_t kReceives = 1024;
   static constexpr uint32_t kSends = 1024;
   static constexpr size_t kChain = 64;          // requests that are posted together
@@ -43,6 +51,7 @@ class RdmaEndpoint : public MessageEndpoint {
 
   int start();
   void start_again();
+  void take_renewed_routes();
   void post_all_receives();
   void post_receives(const ibv_wc* completions, int count);
   // Returns whether a message is from one of the switches; it counts one that is not, or that failed.
@@ -64,7 +73,9 @@ class RdmaEndpoint : public MessageEndpoint {
   Owned<ibv_comp_channel, ibv_destroy_comp_channel> events_;
   Owned<ibv_cq, ibv_destroy_cq> received_;
   Owned<ibv_cq, ibv_destroy_cq> sent_;
-  std::vector<Owned<ibv_ah, ibv_destroy_ah>> routes_;  // to each of the switches
+  std::shared_ptr<RdmaRoutes> routes_;  // to each of the switches
+  // Handles that were replaced, with the number of requests that may use them.
+  std::deque<std::pair<uint32_t, std::vector<AddressHandle>>> replaced_;
   Owned<ibv_qp, ibv_destroy_qp> pair_;
   std::array<ibv_wc, kBurst> lent_{};  // the completions of the messages of the last receive()
   int lent_count_ = 0;
@@ -72,6 +83,7 @@ class RdmaEndpoint : public MessageEndpoint {
   int found_count_ = 0;
   bool armed_ = false;   // an event may come
   bool failed_ = false;  // a request has failed, and with it the queue pair
+  std::optional<std::chrono::steady_clock::time_point> cannot_start_since_;
   std::array<Send, kChain> chain_{};
   size_t chained_ = 0;
   uint32_t posted_ = 0;     // requests, modulo 2^32

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,6 +42,8 @@ struct Wire {
   net::EndpointOptions options;
   std::map<const void*, size_t> shared;
   int open = 0;
+  int searches = 0;  // for the switches
+  std::string lost;
   int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
   ~Wire() { close(event); }
@@ -86,6 +89,10 @@ class Endpoint : public net::MessageEndpoint {
     const std::lock_guard<std::mutex> lock(wire_->mutex);
     return wire_->arriving.empty();
   }
+  void find_switches_again() override {
+    const std::lock_guard<std::mutex> lock(wire_->mutex);
+    ++wire_->searches;
+  }
 
  private:
   Wire* wire_;
@@ -106,6 +113,8 @@ class Device : public net::MessageDevice {
   }
   void share(const std::shared_ptr<void>& memory, size_t bytes) override { wire_->shared[memory.get()] = bytes; }
   void unshare(const void* memory) override { wire_->shared.erase(memory); }
+  std::string lost() const override { return wire_->lost; }
+  int lost_fd() const override { return wire_->event; }
 
  private:
   Wire* wire_;
@@ -124,17 +133,29 @@ class MessagePath : public testing::Test {
   std::unique_ptr<Engine> engine(size_t largest, unsigned threads = 1) {
     return std::make_unique<Engine>(threads, std::make_unique<Device>(&wire_, largest));
   }
-  // Returns the first message that was sent, once there is one.
-  std::vector<uint8_t> sent() {
+  // Waits until a condition on the wire is true, and returns whether it is.
+  template <class Condition>
+  bool comes_true(Condition&& condition) {
     const auto end = std::chrono::steady_clock::now() + kDeadline;
     while (std::chrono::steady_clock::now() < end) {
       {
         const std::lock_guard<std::mutex> lock(wire_.mutex);
-        if (!wire_.sent.empty()) return wire_.sent.front();
+        if (condition()) return true;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    return {};
+    return false;
+  }
+  // Returns the first message that was sent, once there is one.
+  std::vector<uint8_t> sent() {
+    return comes_true([this] { return !wire_.sent.empty(); }) ? wire_.sent.front() : std::vector<uint8_t>{};
+  }
+  // Submits the first contribution as the rank's process.
+  static void contribute(const channel::Channel& process, int doorbell) {
+    process.contribution_tickets()[0] = {0, 0, 0, 0, kValues, static_cast<uint16_t>(wire::Format::int32), 0, 0};
+    process.submission_ring()[0] = 0;
+    process.control().submitted.store(1, std::memory_order_release);
+    eventfd_write(doorbell, 1);
   }
 
   Wire wire_;
@@ -174,10 +195,7 @@ TEST_F(MessagePath, ContributionsLeaveAndResultsArrive) {
   const channel::Channel process(memory.data(), kSlots, kValues, results.data());
 
   std::memset(process.contribution(0), 7, 4 * kValues);
-  process.contribution_tickets()[0] = {0, 0, 0, 0, kValues, static_cast<uint16_t>(wire::Format::int32), 0, 0};
-  process.submission_ring()[0] = 0;
-  process.control().submitted.store(1, std::memory_order_release);
-  eventfd_write(descriptors[1], 1);
+  contribute(process, descriptors[1]);
   std::vector<uint8_t> message = sent();
   ASSERT_EQ(message.size(), wire::protocol::header_bytes + 4 * kValues);
   EXPECT_EQ(message.back(), 7);
@@ -198,6 +216,36 @@ TEST_F(MessagePath, ContributionsLeaveAndResultsArrive) {
   agent->close_rank(handle);
   EXPECT_TRUE(wire_.shared.empty());
   agent->stop();
+}
+
+TEST_F(MessagePath, ASilentSwitchIsLookedForAgain) {
+  const auto agent = engine(4096);
+  agent->start();
+  const uint64_t handle = agent->open_rank(assignment());
+  const std::vector<int> descriptors = agent->rank(handle)->open_channel();
+  const auto memory = channel::SharedMemory::map(descriptors[0], channel::SharedMemory::Others::may_write);
+  const auto results = channel::SharedMemory::map(descriptors[2], channel::SharedMemory::Others::may_read);
+  contribute(channel::Channel(memory.data(), kSlots, kValues, results.data()), descriptors[1]);
+  // Each timeout sends the contribution again, and the third one is the first that looks for the switch.
+  size_t sent_before = 0;
+  EXPECT_TRUE(comes_true([&] {
+    if (wire_.searches == 0) sent_before = wire_.sent.size();
+    return wire_.searches >= 2;
+  }));
+  EXPECT_GE(sent_before, 3U);
+  for (const int descriptor : descriptors) close(descriptor);
+  agent->close_rank(handle);
+  agent->stop();
+}
+
+TEST_F(MessagePath, AnEngineSaysWhyItsDeviceIsLost) {
+  const auto agent = engine(4096);
+  EXPECT_EQ(agent->lost_fd(), wire_.event);
+  EXPECT_EQ(agent->lost(), "");
+  wire_.lost = "it was removed";
+  EXPECT_EQ(agent->lost(), "it was removed");
+  EXPECT_EQ(Engine(1).lost_fd(), -1);
+  EXPECT_EQ(Engine(1).lost(), "");
 }
 
 }  // namespace
