@@ -13,6 +13,11 @@ Example::
       - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: s1, port: 1}
       - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: s1, port: 2}
 
+A host with an RDMA card has two further keys, with which its agent is started::
+
+        transport: rdma              # or udp, the default
+        device: mlx5_0               # or one of its ports, mlx5_0/2
+
 Switches can form a tree, in which a job has ranks below several of them. Each switch but the one at the top then names
 the switch above it, the port of that switch that leads to it, and its own port that leads there::
 
@@ -60,6 +65,8 @@ _MAX_PORT: Final = min(one.highest_port for one in TARGETS.values())  # a host's
 _LOWEST_MTU: Final = 576  # RFC 791: the MTU that every link must support
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000
+_TRANSPORTS: Final = ("udp", "rdma")
+_RDMA_DEVICE: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}(/[1-9][0-9]{0,2})?")
 _MAX_RACKS: Final = 32
 
 _T = TypeVar("_T")
@@ -84,13 +91,22 @@ class Switch:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A host with one interface, linked to `port` of `switch`."""
+    """A host with one interface, linked to `port` of `switch`; its agent has this `transport`, udp or rdma."""
 
     name: str
     mac: str
     ipv4: IPv4Interface
     switch: str
     port: int
+    transport: str = _TRANSPORTS[0]
+    device: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise TopologyFileError if transport and device do not go together."""
+        if self.transport == "rdma" and not self.device:
+            raise TopologyFileError(f"host {self.name}: transport rdma needs a device")
+        if self.transport != "rdma" and self.device:
+            raise TopologyFileError(f"host {self.name}: device {self.device} is for transport rdma")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +210,7 @@ class Topology:
             "name": self.name,
             "mtu": self.mtu,
             "switches": [_switch_as_dict(switch) for switch in self.switches],
-            "hosts": [dataclasses.asdict(host) | {"ipv4": str(host.ipv4)} for host in self.hosts],
+            "hosts": [_host_as_dict(host) for host in self.hosts],
         }
 
     @classmethod
@@ -367,14 +383,33 @@ def _port_as_dict(port: TofinoPort) -> dict[str, Any]:
 
 
 def _host(reader: _Reader) -> Host:
-    reader.only("name", "mac", "ipv4", "switch", "port")
+    reader.only("name", "mac", "ipv4", "switch", "port", "transport", "device")
     return Host(
         name=reader.take("name", _node_name),
         mac=reader.take("mac", _mac),
         ipv4=reader.take("ipv4", _interface),
         switch=reader.take("switch", _node_name),
         port=reader.take("port", _whole(1, _MAX_PORT)),
+        transport=reader.take("transport", _transport, _TRANSPORTS[0]),
+        device=reader.take("device", _device) if reader.has("device") else "",
     )
+
+
+def _host_as_dict(host: Host) -> dict[str, Any]:
+    content = dataclasses.asdict(host) | {"ipv4": str(host.ipv4)}
+    return content if host.device else {key: content[key] for key in content if key not in ("transport", "device")}
+
+
+def _transport(value: object) -> str:
+    if _text(value) not in _TRANSPORTS:
+        raise ValueError(f"must be one of {', '.join(_TRANSPORTS)}")
+    return _text(value)
+
+
+def _device(value: object) -> str:
+    if not _RDMA_DEVICE.fullmatch(_text(value)):
+        raise ValueError("must be the name of an RDMA device, such as mlx5_0, or of one of its ports, mlx5_0/2")
+    return _text(value)
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from switchml.common.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
 from switchml.dataplane.targets import TARGETS
-from switchml.launch.kinds import Embedded, FabricKind, Faults, Namespaced, kind_of
+from switchml.launch.kinds import Embedded, FabricKind, Faults, Namespaced, kind_of, namespaced
 from switchml.launch.settings import FABRIC_OPTIONS
 from switchml.topologies import topology
 from switchml.topologies.namespaces import Namespaces, switch_interface
@@ -119,6 +119,17 @@ def test_racks_of_the_embedded_fabric(tmp_path: Path) -> None:
     assert layout.switch_table("leaf2", ready)["parent"] == {"switch": "spine", "port": 1, "uplink": 1}
     where = [place.command[place.command.index("--switch") + 1] for place in layout.agents()]
     assert where == ["leaf1", "leaf1", "leaf2"]
+
+
+def test_a_host_with_an_rdma_card_has_an_agent_that_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaced, "require_privileges", lambda: None)
+    path = tmp_path / "t.yaml"
+    content = topology.single_switch(2).as_dict()
+    content["hosts"][1] |= {"transport": "rdma", "device": "mlx5_0"}
+    path.write_text(yaml.safe_dump(content))
+    over_udp, over_rdma = (place.command for place in chosen(topology=str(path)).layout(tmp_path, tmp_path).agents())
+    assert "--transport" not in over_udp
+    assert over_rdma[-4:] == ["--transport", "rdma", "--device", "mlx5_0"]
 
 
 def test_leaf_is_a_switch_and_an_agent_of_one_host(tmp_path: Path) -> None:

@@ -61,6 +61,13 @@ def test_what_is_made_can_be_written_and_read(hosts: int) -> None:
     assert Topology.from_dict(made.as_dict()) == made
 
 
+def test_a_host_with_an_rdma_card_can_be_written_and_read(tmp_path: Path) -> None:
+    read = load_text(tmp_path, TWO_HOSTS.replace("port: 510", "port: 2, transport: rdma, device: mlx5_0/2"))
+    assert [(host.transport, host.device) for host in read.hosts] == [("udp", ""), ("rdma", "mlx5_0/2")]
+    assert ["device" in host for host in read.as_dict()["hosts"]] == [False, True]
+    assert Topology.from_dict(read.as_dict()) == read
+
+
 @pytest.mark.parametrize("hosts", [0, 65])
 def test_no_more_hosts_than_a_job_has_workers(hosts: int) -> None:
     with pytest.raises(TopologyFileError, match=f"{hosts} hosts; 1 to 64"):
@@ -103,6 +110,15 @@ def test_a_part_and_another_target(tmp_path: Path) -> None:
         ("switch: s1, port: 510", "switch: s2, port: 2", "host h2: there is no switch 's2', only s1"),
         ("switch: s1, port: 510", "port: 2", r"hosts\[1\] \(h2\): switch is missing"),
         ("switch: s1, port: 510", "switch: s1, port: 2, mtu: 1500", r"hosts\[1\] \(h2\): unknown key mtu"),
+        ("port: 510", "port: 2, transport: dpdk", r"hosts\[1\] \(h2\): transport is 'dpdk': must be one of udp, rdma"),
+        ("port: 510", "port: 2, transport: rdma", "host h2: transport rdma needs a device"),
+        ("port: 510", "port: 2, device: mlx5_0", "host h2: device mlx5_0 is for transport rdma"),
+        (
+            "port: 510",
+            "port: 2, transport: rdma, device: mlx5_0/0",
+            r"hosts\[1\] \(h2\): device is 'mlx5_0/0': must be",
+        ),
+        ("port: 510", "port: 2, transport: rdma, device: 5", "device is 5: must be text"),
         ("hosts:\n", "hosts: 3\nothers:\n", "unknown key others"),
     ],
 )

@@ -198,6 +198,8 @@ class _InNamespaces(Layout):
         address = str(host.ipv4.ip)
         command = [program, "--address", address, "--mac", host.mac]
         command += ["--switch", host.switch, "--switch-port", str(host.port)]
+        if host.device:
+            command += ["--transport", host.transport, "--device", host.device]
         description = {"address": address, "mac": host.mac, "switch_port": host.port}
         description["namespace"] = self._namespaces.name(host.name)
         return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
