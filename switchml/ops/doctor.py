@@ -307,7 +307,7 @@ def _rdma() -> Iterable[Check]:
     for port in ports:
         addresses = ", ".join(port.addresses) or "no RoCEv2 address"
         found = f"{port.driver or 'software'}, {port.state}, messages of {port.largest_message} bytes, {addresses}"
-        usable = port.state == "PORT_ACTIVE" and port.addresses
+        usable = port.state == "active" and port.addresses
         remedy = "" if usable else "Give its network interface an IPv4 address, and set it up."
         yield Check(f"RDMA {port.name}", OK if usable else WARNING, found if port.addresses else port.state, remedy)
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)

@@ -65,8 +65,8 @@ async def test_an_agent_ends_with_its_device() -> None:
 
 
 PORTS = [
-    ("mlx5_0/1", "mlx5_core", "PORT_ACTIVE", 4096, ["fe80::1", "10.0.0.1"]),
-    ("rxe0/1", "", "PORT_DOWN", 1024, []),
+    ("mlx5_0/1", "mlx5_core", "active", 4096, ["fe80::1", "10.0.0.1"]),
+    ("rxe0/1", "", "down", 1024, []),
     ("mlx5_1", "", "cannot be opened", 0, []),
 ]
 
@@ -76,7 +76,7 @@ def test_doctor_describes_each_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64 << 10, 64 << 10))
     active, down, closed, memory = doctor._rdma()
     assert (active.name, active.status) == ("RDMA mlx5_0/1", doctor.OK)
-    assert active.found == "mlx5_core, PORT_ACTIVE, messages of 4096 bytes, fe80::1, 10.0.0.1"
+    assert active.found == "mlx5_core, active, messages of 4096 bytes, fe80::1, 10.0.0.1"
     assert down.remedy == "Give its network interface an IPv4 address, and set it up."
     assert (closed.found, closed.status) == ("cannot be opened", down.status)
     assert memory.found.startswith("64 KiB may be locked")
