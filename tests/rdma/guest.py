@@ -52,7 +52,7 @@ shift 2
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-(sleep 600; poweroff -f) &  # if the test that has started the guest was killed
+(sleep 1800; poweroff -f) &  # if the test that has started the guest was killed
 for module in $(cat /modules/order); do insmod /modules/$module.ko; done
 ip link set lo up
 ip link set eth0 mtu "$mtu" up
@@ -241,9 +241,9 @@ class Guest:
         self._process = process
         self._console = self._unread = b""
 
-    def report(self) -> dict[str, Any]:
-        """Return the next line of JSON on the console. Raises GuestError."""
-        end = time.monotonic() + SECONDS
+    def report(self, seconds: float = SECONDS) -> dict[str, Any]:
+        """Return the next line of JSON on the console, which comes within this time. Raises GuestError."""
+        end = time.monotonic() + seconds
         while not (line := self._line(end)).startswith(b"{"):
             pass
         report: dict[str, Any] = json.loads(line)
@@ -253,7 +253,7 @@ class Guest:
         assert self._process.stdout is not None
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise GuestError(f"the guest has not reported within {SECONDS} s\n{self._tail()}")
+                raise GuestError(f"the guest has not reported in time\n{self._tail()}")
             text = os.read(self._process.stdout.fileno(), 65536)
             if not text:
                 raise GuestError(f"the guest has ended\n{self._tail()}")
@@ -285,6 +285,7 @@ def running_guest(
     mtu: int,
     capture: Path | None = None,
     sees_host: bool = False,
+    megabytes: int = 256,
 ) -> Iterator[Guest]:
     """Run a guest that executes a command, which `build_image` has put into the image, and then switches itself off.
 
@@ -307,7 +308,7 @@ def running_guest(
                 "-cpu",
                 "max",
                 "-m",
-                "512" if sees_host else "256",
+                str(megabytes),
                 "-nodefaults",
                 "-display",
                 "none",

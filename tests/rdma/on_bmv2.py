@@ -30,9 +30,9 @@ LONGEST_FRAME = 16384
 
 
 @contextmanager
-def carried(fabric: Fabric, interface: str) -> Iterator[None]:
-    """Carry frames between an interface and the cable of the card."""
-    port, peer = fabric.cable(CARD)
+def carried(cable_ends: tuple[Path, Path], interface: str) -> Iterator[None]:
+    """Carry frames between an interface and a cable, given as `cables` does."""
+    port, peer = cable_ends
     ended = Event()
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as cable,
@@ -72,7 +72,7 @@ def main() -> None:
                 address = fy.Action("set_switch_address", mac=SWITCH_MAC, ip=SWITCH_IP)
                 control.modify(fy.P4TableEntry("switch_address_table", action=address, is_default_action=True))
                 fabric = Fabric(control, directory, values)
-                with carried(fabric, f"host{CARD.port}"):
+                with carried(fabric.cable(CARD), f"host{CARD.port}"):
                     counted = reduce(fabric, image, Task(phases=10, mtu=mtu))
                 assert control.drops(DropReason.BAD_ICRC) == 0
                 sys.stdout.write(f"{values} values, MTU {mtu}: {counted}\n")

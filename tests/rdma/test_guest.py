@@ -49,16 +49,17 @@ class Fabric:
 
     def cable(self, host: Host) -> tuple[Path, Path]:
         """Return the socket of a host's port, and the path to which the port sends."""
-        return _cable(self.directory, host.port)
+        return cables(self.directory, host)
 
 
-def _cable(directory: Path, port: int) -> tuple[Path, Path]:
-    return directory / f"switch{port}.sock", directory / f"host{port}.sock"
+def cables(directory: Path, host: Host) -> tuple[Path, Path]:
+    """Return the socket of a host's port in this folder, and the path to which the port sends."""
+    return directory / f"switch{host.port}.sock", directory / f"host{host.port}.sock"
 
 
 @contextmanager
 def running_fabric(directory: Path, values: int, *faults: str) -> Iterator[Fabric]:
-    ports = [f"--frame-port={port}={','.join(map(str, _cable(directory, port)))}" for port in (CARD.port, OTHER.port)]
+    ports = [f"--frame-port={host.port}={','.join(map(str, cables(directory, host)))}" for host in (CARD, OTHER)]
     with running_switch(directory, *ports, *faults) as switch:
         description = Description("soft", switch.address, values, {}, unix=True, shortest_frame=0)
         with P4RuntimeControl(description) as control:
