@@ -12,6 +12,7 @@ from ptf_tests.job import Job
 from ptf_tests.targets import HOST_PORTS
 from ptf_tests.wire import Packet
 from switchml.dataplane.constants import (
+    OWNER_EVERYONE,
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
     TREE_FIRST_PARENT_INSTANCE,
@@ -108,6 +109,9 @@ class LeafJob(Job):
         packet = self.without_values(77, 0, phase, exponent=200, chunk=3, **fields)
         return replace(packet, kind=Kind.RESULT, worker=self.number)
 
-    def to_ranks(self, result: Packet) -> Packet:
-        """Return a RESULT of the parent as the ranks get it: it names the rank below that completed it, if one did."""
-        return replace(result, worker=result.owner if result.worker == self.number else TREE_NO_RANK, owner=0)
+    def to_ranks(self, result: Packet, owner: int = OWNER_EVERYONE) -> Packet:
+        """Return a RESULT of the parent as the ranks get it: it names the rank below that completed it, if one did.
+
+        ``owner`` is that of the last contribution from below, if the switch passes it on.
+        """
+        return replace(result, worker=result.owner if result.worker == self.number else TREE_NO_RANK, owner=owner)

@@ -38,7 +38,7 @@ class Packet:
 
     ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch. ``owner`` is
     OWNER_EVERYONE, or OWNER_FIRST plus the rank that alone reads the values of the RESULT; between switches of a tree
-    it is the sender below that completed the phase.
+    it is the sender below that completed the phase. In a tree, ranks go by their numbers at the switch.
     """
 
     job: int

@@ -93,6 +93,7 @@ namespace tree {
 constexpr uint32_t parent_group = 1024;
 constexpr uint32_t first_parent_instance = 256;
 constexpr uint32_t no_rank = 255;
+constexpr uint32_t parent_number = 63;
 }  // namespace tree
 
 enum class DropReason : uint8_t {

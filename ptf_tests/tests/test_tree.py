@@ -13,7 +13,18 @@ from ptf_tests.job import default_host
 from ptf_tests.leaf_job import LeafJob
 from ptf_tests.wire import Packet
 from switchml.dataplane.codes import CODED_FORMATS
-from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Format, Kind, Verdict
+from switchml.dataplane.constants import (
+    OWNER_EVERYONE,
+    OWNER_EXCEPT,
+    OWNER_FIRST,
+    PROTOCOL_UDP_PORT,
+    TREE_PARENT_NUMBER,
+    DropReason,
+    Flag,
+    Format,
+    Kind,
+    Verdict,
+)
 
 
 class _BelowAParent(SwitchMLTest):
@@ -281,6 +292,50 @@ class ResultNamesARankBelowOrNone(_BelowAParent):
         result = job.from_parent(phase=2, owner=1)
         self.answer(job, result, Verdict.COMPLETED)
         self.expect_result(job, job.to_ranks(result))
+
+
+@group("values")
+class ReadersBelowAParent(_BelowAParent):
+    """The copies of the parent's RESULT have the values where ranks read them, as far as the switch can remove values.
+
+    Between switches `owner` names a sender, and all values are sent.
+    """
+
+    def runTest(self) -> None:
+        job = self.leaf_job(3)
+        numbers = (0, 1, 2, TREE_PARENT_NUMBER)
+        owners = [form + number for form in (OWNER_FIRST, OWNER_EXCEPT + OWNER_FIRST) for number in numbers]
+        for phase, owner in enumerate(owners):
+            packets = [job.packet(rank, phase=phase, owner=owner) for rank in (1, 2, 0)]
+            self.fill(job, packets)
+            result = job.from_parent(phase, owner=phase % 3)
+            self.answer(job, result, Verdict.COMPLETED)
+            self.expect_result(job, job.to_ranks(result, owner if self.target.owned_results else OWNER_EVERYONE))
+            for packet in packets:
+                self.contribute(job, packet, Verdict.RESENT)
+                resent = _resent(result, packet)
+                copy = resent.copy_for([packet.worker]) if self.target.owned_results else resent
+                host = job.hosts[packet.worker]
+                self.expect({host.port: [result_frame(copy, host)]})
+
+
+@group("values")
+class OwnerOfTheLastContributionBelow(_BelowAParent):
+    """The last contribution that counts names the owner for the parent's RESULT, and no packet after it."""
+
+    def runTest(self) -> None:
+        if not self.target.owned_results:
+            self.skipTest(f"{self.target.name} sends the values in every copy of a RESULT")
+        job = self.leaf_job(3)
+        owners = (OWNER_FIRST, OWNER_EVERYONE, OWNER_EXCEPT + OWNER_FIRST + 1)
+        packets = [job.packet(rank, owner=owner) for rank, owner in enumerate(owners)]
+        self.fill(job, packets)
+        again = replace(packets[0], flags=Flag.RETRANSMISSION, owner=OWNER_FIRST + 2)
+        self.contribute(job, again, Verdict.FORWARDED)
+        self.expect_at_parent(job, job.sent_on(*packets, asked_by=again))
+        result = job.from_parent(owner=1)
+        self.answer(job, result, Verdict.COMPLETED)
+        self.expect_result(job, job.to_ranks(result, owners[-1]))
 
 
 class NextJob(_BelowAParent):

@@ -175,13 +175,14 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
 
     registers = {r["preamble"]["alias"]: r for r in _registers(schema)}
     state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_filled", "slot_exponent", "slot_check", "slot_next"]
+    state += ["slot_owner"]
     lanes = {f"lane_{i}": 32 for i in range(variant.values)}
     if variant.name == "switchml_floats":
         lanes |= {"slot_format": 8, **{f"float_{i}": 112 for i in range(variant.values)}}
     assert [*registers] == [*state, *lanes]
     assert {r["size"] for r in registers.values()} == {4096}
     widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]
-    assert widths == [16, 32, 64, 1, 16, 32, 32, *lanes.values()]
+    assert widths == [16, 32, 64, 1, 16, 32, 32, 8, *lanes.values()]
 
 
 def _registers(schema: P4Schema) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ def test_sizes_are_checked() -> None:
         ("slot_exponent", 0xFFFF),
         ("slot_check", 0xFFFFFFFF),
         ("slot_next", 0xFFFFFFFF),
+        ("slot_owner", 0xFF),
         ("lane_0", 0xFFFFFFFF),
         ("lane_3", 0xFFFFFFFF),
     ],

@@ -1,8 +1,8 @@
 // Processes an admitted packet once the state of its slot is known: the sums, and what happens to the packet. Each register
 // is accessed once.
 //
-// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotNext, SlotValues, JobCounter and, if it
-// adds floats, SlotFormat.
+// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotNext, SlotValues, JobCounter, SlotFormat
+// if it adds floats, and SlotOwner if it can remove values.
 #ifndef SWITCHML_AGGREGATION_P4
 #define SWITCHML_AGGREGATION_P4
 
@@ -36,7 +36,9 @@ control CompletingRank(inout switchml_t packet, in metadata_t meta) {
             if (meta.completed_here == 1) {
                 packet.worker = packet.owner;
             }
+#if !CAN_REMOVE_VALUES
             packet.owner = 0;
+#endif
         }
     }
 }
@@ -89,6 +91,9 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;
     SlotNext() slot_next;
+#if CAN_REMOVE_VALUES
+    SlotOwner() slot_owner;
+#endif
 #if CAN_ADD_INTEGERS
     SlotValues() slot_values;
 #endif
@@ -103,6 +108,9 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
         slot_exponent.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_check.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_next.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+#if CAN_REMOVE_VALUES
+        slot_owner.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+#endif
 #if CAN_ADD_FLOATS
         // The target adds floats when the verdict is known.
         if (hdr.switchml.format != FORMAT_FLOAT32)

@@ -63,6 +63,7 @@ const bit<4> VERDICT_FORWARDED = 7;
 const bit<16> TREE_PARENT_GROUP = 1024;
 const bit<16> TREE_FIRST_PARENT_INSTANCE = 256;
 const bit<8> TREE_NO_RANK = 255;
+const bit<32> TREE_PARENT_NUMBER = 63;
 
 const bit<8> DROP_REASON_RUNT = 1;
 const bit<8> DROP_REASON_BAD_VERSION = 2;

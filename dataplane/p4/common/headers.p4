@@ -118,7 +118,7 @@ header switchml_t {
     slot_t slot;
     bit<16> count;
     bit<16> epoch;
-    bit<8> owner;  // the only reader of the values; between switches of a tree the sender below that completed the phase
+    bit<8> owner;  // who reads the values; between switches of a tree the sender below that completed the phase
     bit<8> flags;
     bit<32> phase;
     bit<32> chunk;

@@ -13,6 +13,7 @@
 #include "slot_exponent.p4"
 #include "slot_check.p4"
 #include "slot_next.p4"
+#include "slot_owner.p4"
 #include "slot_values.p4"
 #if CAN_ADD_FLOATS
 #include "slot_floats.p4"

@@ -202,9 +202,10 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
 
   wire::Header answer = header_of(half, header, wire::Kind::result);
   if (from_parent) {
-    // Names the rank below whose packet the parent has answered, if any: this rank may measure the time.
+    // Names the rank below whose packet the parent has answered, if any: this rank may measure the time. The owner is
+    // that of the ranks here, since the field has another meaning between switches.
     answer.worker = admission.completed_here ? header.owner : wire::tree::no_rank;
-    answer.owner = wire::owner::everyone;
+    answer.owner = half.owner;
   }
   if (verdict == wire::Verdict::resent) {
     const bool reads = (admission.worker_bit & wire::readers_of(answer.owner)) != 0;
@@ -297,6 +298,7 @@ void Pipeline::store_first(const wire::Header& header, const Values& values, con
   half->exponent = header.exponent;
   half->check = header.check;
   half->next = header.chunk;
+  half->owner = header.owner;
   slots_->begin(header.slot, wire::format_of_sums(header.format));
   store_values(header, values);
 }
@@ -308,6 +310,7 @@ void Pipeline::add(const wire::Header& header, const Values& values, const Admis
   half->exponent = std::max(half->exponent, header.exponent);
   half->check += header.check;
   half->next = std::min(half->next, header.chunk);
+  half->owner = header.owner;
   store_values(header, values);
 }
 

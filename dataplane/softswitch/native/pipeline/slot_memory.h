@@ -19,6 +19,7 @@ struct HalfState {
   uint32_t next = 0;  // the smallest chunk that the ranks of the phase have named
   uint16_t epoch = 0;
   uint16_t exponent = 0;
+  uint8_t owner = wire::owner::everyone;      // that the last contribution of the phase has named
   wire::Format format = wire::Format::int32;  // of the phase's sums
   bool rounded = false;       // floats: `values` of the slot's memory are the sum that its `floats` hold
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender

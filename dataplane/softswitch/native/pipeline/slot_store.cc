@@ -45,6 +45,8 @@ bool visit_word(Half& half, const std::string& name, Act&& act) {
     act(half.check);
   } else if (name == "slot_next") {
     act(half.next);
+  } else if (name == "slot_owner") {
+    act(half.owner);
   } else {
     return false;
   }

@@ -63,7 +63,7 @@ class SlotStore {
   virtual uint32_t word(size_t half, size_t lane) const = 0;
 
   // A register by its name in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled, slot_exponent,
-  // slot_check, slot_next, lane_0 and up. Both functions throw std::out_of_range for an unknown name and
+  // slot_check, slot_next, slot_owner, lane_0 and up. Both functions throw std::out_of_range for an unknown name and
   // std::invalid_argument for a bad index or value.
   uint64_t read_register(const std::string& name, size_t index) const;
   void write_register(const std::string& name, size_t index, uint64_t value);
