@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from switchml.common.job_numbers import rank_numbers
 from switchml.controller.drivers import JobTables, ParentPort, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.constants import Verdict
+from switchml.dataplane.constants import OWNER_EXCEPT, OWNER_FIRST, Verdict
 
 __all__ = [
     "EpochChange",
@@ -224,6 +224,15 @@ class Job:
         """True if one of its switches sends its sums on to another one."""
         return self.tops < len(self.switches)
 
+    def sends_owned_results(self, place: JobSwitch) -> bool:
+        """Return whether packets to one of its switches may say who reads the values of their RESULT.
+
+        In a tree, this holds for switches with a parent that have no switches below them, because the header's `owner`
+        has another meaning between switches. It can name ranks up to 126.
+        """
+        lowest = bool(place.upstream) and not self.children(place.switch)
+        return not self.in_tree or (lowest and self.workers <= OWNER_EXCEPT - OWNER_FIRST)
+
     @property
     def switch_names(self) -> str:
         """The names of its switches, as a list in words."""
@@ -289,7 +298,7 @@ class Job:
             ranks=(*ports, *children),
             multicast=int(IPv4Address(multicast)) if multicast else 0,
             secret=self.secret,
-            in_tree=self.in_tree,
+            owned_results=self.sends_owned_results(place),
             parent=parent,
         )
 

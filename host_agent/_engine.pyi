@@ -94,6 +94,7 @@ class RankAssignment:
     `formats`: they take contributions in format f if its bit f is set.
     `priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.
     `tenant`: a number for the owner of the job.
+    `switch_ranks`: in a tree with `owned_results`, the ranks at this rank's switch, each at the place of its number.
 
     The others are for ranks whose packets travel over UDP.
     `aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number s
@@ -126,6 +127,7 @@ class RankAssignment:
         switch_address: str = "",
         switch_udp_port: int = 0,
         multicast_address: str = "",
+        switch_ranks: Sequence[int] = (),
         aggregators: Sequence[tuple[str, int]] = (),
         dscp: int = 0,
     ) -> None: ...

@@ -136,6 +136,7 @@ class EngineRanks:
             secret=assignment.secret,
             optional_values=assignment.optional_values,
             owned_results=assignment.owned_results,
+            switch_ranks=assignment.switch_ranks,
             one_port=assignment.one_port,
             formats=sum(1 << number for number in {*assignment.formats, Format.INT32}),
             workers=max(assignment.wire_workers) + 1 if assignment.wire_workers else 0,

@@ -109,9 +109,9 @@ class JobTables:
     """The contents of a switch for one job.
 
     `group` is the number of the multicast group in the switch to which it sends results; `multicast` is an IPv4 group
-    that all of the job's agents have joined, or 0. If the job is `in_tree`, it is on several switches: `ranks` are the
-    senders directly below this one, which may be switches, numbered from 0; the root has no `parent`. Job id, epoch,
-    slots and secret are the same on all switches of the tree.
+    that all of the job's agents have joined, or 0. If the job is in a tree, `ranks` are the senders directly below
+    this switch, which may be switches, numbered from 0; the root has no `parent`. Job id, epoch, slots and secret are
+    the same on all switches of the tree. Without `owned_results` every copy of a RESULT has the values.
     """
 
     job: int
@@ -121,7 +121,7 @@ class JobTables:
     group: int
     ranks: tuple[RankPort, ...]
     multicast: int = 0
-    in_tree: bool = False
+    owned_results: bool = True
     parent: ParentPort | None = None
     secret: int = field(default=0, repr=False)  # of the epoch
 

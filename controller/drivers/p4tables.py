@@ -96,7 +96,7 @@ def job_entities(job: JobTables, *, owned_results: bool) -> list[Entity]:
         instance = TREE_FIRST_PARENT_INSTANCE + job.parent.number
         groups.append(fy.P4MulticastGroupEntry(job.group | TREE_PARENT_GROUP, replicas=[(job.parent.port, instance)]))
         above = RankPort(instance, job.parent.port, job.parent.mac, job.parent.address, job.parent.udp_port)
-        addressed.append((above, 0))
+        addressed.append((above, _EVERYONE))  # `owner` of a contribution to the parent is a sender below
         workers += _parents_results(job, job.parent, everyone)
     addresses = [_address(job, place, ranks if owned_results else None) for place, ranks in addressed]
     return [*groups, described, *addresses, *workers]
@@ -139,9 +139,10 @@ def _sender(
 def _address(job: JobTables, place: RankPort, ranks: int | None) -> fy.P4TableEntry:
     """Return the entry that addresses copies for `place.rank`; `ranks`, if not None, is a bitmap of those there.
 
-    In a tree every copy has the values, because its header names no owner, but the sender that completed the phase.
+    If the job has no owned results here, every copy has the values, because its header names no owner, but the sender
+    that completed the phase.
     """
-    listeners = {} if ranks is None else {"ranks": _EVERYONE if job.in_tree else ranks}
+    listeners = {} if ranks is None else {"ranks": ranks if job.owned_results else _EVERYONE}
     there = {"eth_dst": place.mac, "ipv4_dst": place.address, **listeners}
     if place.udp_port < ROCEV2_QUEUE_PAIRS:
         action = fy.Action("address_rank", udp_dst=place.udp_port, **there)

@@ -88,6 +88,8 @@ class PlacedJob:
         )
         ranks = [rank.rank for rank in carried]
         wire_workers = job.wire_workers(place.switch)
+        senders = [switch] if job.in_tree else self.switches  # of the RESULTs that these ranks get
+        owned_results = job.sends_owned_results(place) and all(one.driver.capabilities.owned_results for one in senders)
         return pb.Assignment(
             job=job.id,
             epoch=place.epoch,
@@ -109,7 +111,8 @@ class PlacedJob:
             wire_workers=[wire_workers[rank] for rank in ranks] if job.in_tree else [],
             optional_values=all(switch.driver.capabilities.streamed for switch in self.switches),
             formats=sorted(self._formats()),
-            owned_results=not job.in_tree and all(one.driver.capabilities.owned_results for one in self.switches),
+            owned_results=owned_results,
+            switch_ranks=list(wire_workers) if job.in_tree and owned_results else [],
             one_port=self._at_one_port(),
             priority=job.priority,
             tenant=job.tenant,

@@ -463,7 +463,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "priority", "tenant", "aggregators", "formats", "check_key", "one_port")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers", "optional_values", "owned_results", "wire_workers", "switch_ranks", "priority", "tenant", "aggregators", "formats", "check_key", "one_port")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +484,7 @@ class Assignment(_message.Message):
     OPTIONAL_VALUES_FIELD_NUMBER: _ClassVar[int]
     OWNED_RESULTS_FIELD_NUMBER: _ClassVar[int]
     WIRE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_RANKS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
@@ -510,13 +511,14 @@ class Assignment(_message.Message):
     optional_values: bool
     owned_results: bool
     wire_workers: _containers.RepeatedScalarFieldContainer[int]
+    switch_ranks: _containers.RepeatedScalarFieldContainer[int]
     priority: int
     tenant: str
     aggregators: _containers.RepeatedCompositeFieldContainer[Aggregator]
     formats: _containers.RepeatedScalarFieldContainer[int]
     check_key: bytes
     one_port: bool
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ..., formats: _Optional[_Iterable[int]] = ..., check_key: _Optional[bytes] = ..., one_port: bool = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., optional_values: bool = ..., owned_results: bool = ..., wire_workers: _Optional[_Iterable[int]] = ..., switch_ranks: _Optional[_Iterable[int]] = ..., priority: _Optional[int] = ..., tenant: _Optional[str] = ..., aggregators: _Optional[_Iterable[_Union[Aggregator, _Mapping]]] = ..., formats: _Optional[_Iterable[int]] = ..., check_key: _Optional[bytes] = ..., one_port: bool = ...) -> None: ...
 
 class Aggregator(_message.Message):
     __slots__ = ("address", "udp_port")

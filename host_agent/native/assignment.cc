@@ -31,7 +31,23 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.epoch != 0, "epoch must not be 0");
   require(assignment.aggregators.size() <= kMostAggregators, "a job has at most 64 aggregators");
   require(assignment.switches() <= assignment.slots, "each aggregator needs a slot");
+  const std::vector<uint16_t>& there = assignment.switch_ranks;
+  require(there.size() <= wire::tree::parent_number, "a switch below another one has at most 63 ranks");
+  require(there.empty() || (assignment.worker < there.size() && there[assignment.worker] == assignment.rank),
+          "switch_ranks must have the rank at the place of its worker");
   return assignment;
+}
+
+wire::OwnerNumbers owner_numbers(const RankAssignment& assignment) {
+  if (assignment.switch_ranks.empty()) return wire::unchanged_owners();
+  wire::OwnerNumbers numbers;
+  numbers.fill(wire::owner::first + wire::tree::parent_number);
+  numbers[wire::owner::everyone] = wire::owner::everyone;
+  for (size_t number = 0; number < assignment.switch_ranks.size(); ++number) {
+    const size_t rank = wire::owner::first + assignment.switch_ranks[number];
+    if (rank < numbers.size()) numbers[rank] = static_cast<uint8_t>(wire::owner::first + number);
+  }
+  return numbers;
 }
 
 std::vector<sockaddr_in> switch_endpoints(const RankAssignment& assignment) {

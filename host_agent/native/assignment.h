@@ -10,6 +10,7 @@
 #include "native/counters/counters.h"
 #include "native/wire/constants.h"
 #include "native/wire/epoch_limit.h"
+#include "native/wire/wire.h"
 
 namespace switchml::agent {
 
@@ -51,12 +52,18 @@ struct RankAssignment {
   // The switches that share the slots, by switch_of_slot() in slot_blocks.h; none: all slots are at `switch_address`.
   // GCC warns of lists of initializers that leave out a member without one.
   std::vector<Aggregator> aggregators{};  // NOLINT(readability-redundant-member-init)
+  // In a tree whose lowest switches send values only to the ranks that read them: the ranks at this rank's switch, each
+  // at the place of its number there.
+  std::vector<uint16_t> switch_ranks{};  // NOLINT(readability-redundant-member-init)
 
   unsigned switches() const { return aggregators.empty() ? 1 : static_cast<unsigned>(aggregators.size()); }
 };
 
 // Returns `assignment`. Throws std::invalid_argument if a value is out of range.
 RankAssignment checked(RankAssignment assignment);
+
+// Returns how the rank's switch numbers the ranks that an `owner` can name.
+wire::OwnerNumbers owner_numbers(const RankAssignment& assignment);
 
 // Returns the addresses of the switches that have the slots, as switch_of_slot() numbers them. Throws
 // std::invalid_argument if one is not an IPv4 address.

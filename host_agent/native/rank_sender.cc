@@ -39,7 +39,7 @@ RankSender::RankSender(const RankAssignment& assignment, unsigned part, RankChan
       part_(part),
       channel_(channel),
       slots_({assignment.job, assignment.worker, assignment.epoch, assignment.secret, assignment.slot_base,
-              assignment.slots, assignment.slot_uses}),
+              assignment.slots, assignment.slot_uses, owner_numbers(assignment)}),
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       reordering_threshold_(kReorderingThreshold),

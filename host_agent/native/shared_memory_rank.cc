@@ -185,7 +185,8 @@ SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment
                                     assignment.formats,
                                     assignment.priority,
                                     assignment.tenant,
-                                    assignment.one_port ? 1U : 0U};
+                                    assignment.one_port ? 1U : 0U,
+                                    owner_numbers(assignment)};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;

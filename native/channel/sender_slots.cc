@@ -69,7 +69,7 @@ wire::Header SenderSlots::header(uint32_t slot) const {
   header.slot = static_cast<uint16_t>((sender_.slot_base + slot) << 1U | (phase & 1U));
   header.count = ticket.count;
   header.epoch = sender_.epoch;
-  header.owner = ticket.owner;
+  header.owner = wire::owner_at_switch(sender_.owners, ticket.owner);
   header.flags = static_cast<uint8_t>(ticket.flags & ~wire::flag::retransmission);
   header.phase = phase;
   header.chunk = ticket.chunk;

@@ -30,6 +30,7 @@ struct Sender {
   uint16_t slot_base = 0;  // first pool index
   uint32_t slots = 0;      // a power of two
   uint32_t slot_uses = wire::kSlotUses;
+  wire::OwnerNumbers owners = wire::unchanged_owners();
 };
 
 // Slots are numbered from 0 here, within the rank's pool. One thread at a time uses it.

@@ -13,10 +13,12 @@
 #include <array>
 #include <cstdint>
 
+#include "native/wire/wire.h"
+
 namespace switchml::channel {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523038;  // "SWMLSR08"
+  static constexpr uint64_t kMagic = 0x53574D4C53523039;  // "SWMLSR09"
   static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -41,6 +43,7 @@ struct ShmRequest {
   uint32_t priority;         // among the jobs of the tenant
   uint64_t tenant;
   uint32_t one_port;  // 1: all ranks of the job come to this port, so that they can share memory with each other
+  wire::OwnerNumbers owners;  // of the switch
 };
 
 struct ShmAnswer {

@@ -1,6 +1,7 @@
 // The SwitchML header in a packet: 32 bytes, big-endian (docs/protocol.md has the table of fields).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -123,6 +124,23 @@ inline bool reads(uint8_t owner, uint32_t rank) {
   const bool is_named = (owner & ~uint32_t{owner::except}) == owner::first + rank;
   const bool all_but_one = (owner & owner::except) != 0;
   return owner == owner::everyone || is_named != all_but_one;
+}
+
+// The number that a switch has for each rank that an `owner` can name, as the low seven bits of this owner and of the
+// one for the switch; not changed for `everyone`. Only in a tree does a switch number ranks in another way than the
+// job.
+using OwnerNumbers = std::array<uint8_t, owner::except>;
+
+// The numbers if each rank has the same number at its switch as in the job.
+constexpr OwnerNumbers unchanged_owners() {
+  OwnerNumbers numbers{};
+  for (uint8_t number = 0; number < owner::except; ++number) numbers[number] = number;
+  return numbers;
+}
+
+// Returns an `owner` that names a rank of the job as one that names it to the switch.
+constexpr uint8_t owner_at_switch(const OwnerNumbers& numbers, uint8_t owner) {
+  return static_cast<uint8_t>((owner & owner::except) | numbers[owner & (owner::except - 1U)]);
 }
 
 // Returns the header of the same packet without its values.

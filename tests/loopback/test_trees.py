@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 import switchml
 from switchml.controller.errors import NoAgent
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 from switchml.dataplane.floats import sum_digits
 from tests.loopback.tree_fabric import (
     DEADLINE,
@@ -93,6 +96,43 @@ def test_spine_gets_one_contribution_of_each_leaf_and_chunk(racks: Fabric) -> No
     assert job.counters["results"] == chunks
     assert job.counters["contributions"] == 2 * chunks
     assert sent <= 2 * chunks + retransmissions
+
+
+@pytest.mark.parametrize("loss", [(), LOSSY])
+def test_values_reach_only_the_ranks_that_read_them(tmp_path: Path, loss: tuple[str, ...]) -> None:
+    """Test the bytes that each rank, alone at its link, gets of an all-gather and a reduce-scatter, and their bits."""
+    agents = ["l1", "l2", "l1.b", "l2.b", "l1.c"]
+    world_size, of_part = len(agents), 5
+    size = of_part * VALUES
+    together = threading.Barrier(world_size, timeout=DEADLINE)
+    counted: list[list[int]] = []
+
+    def use(fabric: Fabric, comm: switchml.Communicator) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        def count() -> None:
+            if together.wait() == 0:
+                ranks = fabric.client.profile_job(comm.name).ranks
+                counted.append([one.received_bytes for one in sorted(ranks, key=lambda one: one.rank)])
+            together.wait()
+
+        count()
+        gathered = np.zeros((world_size, size), np.int32)
+        comm.all_gather(np.full(size, comm.rank + 1, np.int32), gathered)
+        count()
+        part = np.zeros(size, np.int32)
+        comm.reduce_scatter(np.arange(world_size * size, dtype=np.int32) * (comm.rank + 1), part)
+        count()
+        return gathered, part
+
+    with running(tmp_path, TWO_LEAVES, agents, dict.fromkeys(TWO_LEAVES, loss)) as fabric:
+        _, found = fabric.run(agents, "pruned", partial(use, fabric))
+    sums = np.arange(world_size * size, dtype=np.int32) * 15
+    for rank, (gathered, part) in enumerate(found):
+        assert (gathered == np.arange(1, world_size + 1)[:, None]).all()
+        assert np.array_equal(part, sums[rank * size : (rank + 1) * size])
+    before, after_gather, after_scatter = np.array(counted)
+    headers, values = world_size * of_part * PROTOCOL_HEADER_BYTES, of_part * 4 * VALUES
+    assert (after_gather - before == headers + (world_size - 1) * values).all()
+    assert (after_scatter - after_gather == headers + values).all()
 
 
 def test_jobs_share_the_trees(racks: Fabric) -> None:

@@ -30,7 +30,7 @@ LOSSY = ("--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "
 
 
 class Fabric:
-    """One agent for each switch of `leaves`, by whose name it goes.
+    """One agent for each of `leaves`: at the switch of that name, or of the name before a dot.
 
     The ranks of the `hosts` among these share memory with their switch. `faults` are options of switches, by name.
     """
@@ -64,7 +64,7 @@ class Fabric:
         return table + f'parent = {{switch = "{parent}", port = 1, uplink = 1}}\n' if parent else table
 
     def _start_agent(self, name: str, number: int) -> subprocess.Popen[bytes]:
-        arguments = ["--controller", self.controller.listen, "--name", name, "--switch", name]
+        arguments = ["--controller", self.controller.listen, "--name", name, "--switch", name.partition(".")[0]]
         arguments += ["--address", f"127.0.0.{number + 1}", "--socket", str(self.socket(name))]
         arguments += ["--max-ranks", str(MAX_RANKS)]
         if name in self._hosts:

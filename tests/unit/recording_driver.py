@@ -24,6 +24,7 @@ class RecordingDriver(Driver):
         self.values = values
         self.leaf = leaf
         self.rocev2 = False
+        self.owned_results = False
         self.slots = ALL_SLOTS
         self.formats: frozenset[Format] = frozenset({Format.INT32})
         self.tables: JobTables | None = None  # those written last
@@ -37,7 +38,12 @@ class RecordingDriver(Driver):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            values_per_packet=self.values, slots=self.slots, leaf=self.leaf, formats=self.formats, rocev2=self.rocev2
+            values_per_packet=self.values,
+            slots=self.slots,
+            owned_results=self.owned_results,
+            leaf=self.leaf,
+            formats=self.formats,
+            rocev2=self.rocev2,
         )
 
     async def install_job(self, job: JobTables) -> None:

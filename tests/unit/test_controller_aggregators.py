@@ -46,7 +46,7 @@ async def test_every_rank_is_at_every_aggregator(world: World) -> None:
     for name in BOTH:
         tables = world.drivers[name].tables
         assert tables is not None
-        assert not tables.in_tree
+        assert tables.owned_results
         # The port is the aggregator's, the MAC address that of the agent.
         found = [(port.rank, port.port, port.mac & 0xFF, port.udp_port) for port in tables.ranks]
         assert found == [(0, 1, 1, 40000), (1, 1, 1, 40001), (2, 1, 2, 40002)]

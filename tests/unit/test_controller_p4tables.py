@@ -112,7 +112,7 @@ def test_workers_are_admitted_last() -> None:
 def test_a_job_below_a_parent_has_a_way_up_and_admits_its_results(schema: fy.P4Schema) -> None:
     ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(2))
     parent = ParentPort(9, 0x0200000000FD, 0x0A0000FD, number=2, named=(0, 2, TREE_NO_RANK))
-    tables = JobTables(3, 7, 0, 512, 3, ranks, in_tree=True, parent=parent, secret=5)
+    tables = JobTables(3, 7, 0, 512, 3, ranks, parent=parent, secret=5)
     entities = as_read(entities_of(tables), schema)
     results, up, *entries = entities
     assert (printed_group(results).id, printed_group(results).replicas) == (3, [(1, 0), (1, 1)])
@@ -233,7 +233,7 @@ def test_losses_are_shares_of_packets() -> None:
 
 def test_packets_of_other_switches_are_read_from_their_entries_alone(schema: fy.P4Schema) -> None:
     parent = ParentPort(9, 0x0200000000FD, 0x0A0000FD, number=2, named=(0, 2, TREE_NO_RANK))
-    job = replace(JOB, in_tree=True, parent=parent)
+    job = replace(JOB, parent=parent)
     reads = link_entries(job, [1])
     assert [(read.match["kind"], read.match["worker"]) for read in reads if read.match is not None] == [
         (Kind.CONTRIBUTION, 1),

@@ -318,6 +318,28 @@ async def test_tables_of_a_tree(world: World) -> None:
     assert {one.secret for one in (spine, leaf1, leaf2)} == {job.secret}
 
 
+async def test_lowest_switches_send_values_only_to_the_ranks_that_read_them(world: World) -> None:
+    """A switch with others below gets owners that name a sender there; a program may be unable to remove values."""
+    agents_of(world, ("spine", "l1", "l2"), 1)
+    world.drivers["spine"].owned_results = world.drivers["l2"].owned_results = True
+    await world.start(4, placement=world.at("l2a", "l1a", "spinea", "l2a"))
+    owned = {name: tables.owned_results for name in world.drivers if (tables := world.drivers[name].tables) is not None}
+    assert owned == {"spine": False, "l1": True, "l2": True}
+    told = {name: (order.owned_results, list(order.switch_ranks)) for name, (order,) in world.assignments.items()}
+    assert told == {"l2a": (True, [0, 3]), "l1a": (False, []), "spinea": (False, [])}
+
+
+async def test_an_owner_can_name_127_ranks(world: World) -> None:
+    agents_of(world, ("l1", "l2", "l3"), 1, max_ranks=50)
+    for driver in world.drivers.values():
+        driver.owned_results = True
+    for workers, owned in ((127, True), (128, False)):
+        job = await world.start(workers)
+        orders = [orders[-1] for orders in world.assignments.values()]
+        assert [(order.owned_results, bool(order.switch_ranks)) for order in orders] == [(owned, owned)] * 3
+        await world.controller.lifecycle.stop(job)
+
+
 @pytest.mark.parametrize(
     "world", [({"core": "", "s1": "core", "l1": "s1", "l2": "s1", "s2": "core"}, {})], indirect=True
 )

@@ -38,6 +38,17 @@ using switchml::bindings::record;
 using switchml::bindings::required;
 using switchml::channel::CallTimes;
 
+// A list of numbers of ranks.
+template <>
+struct switchml::bindings::Converter<std::vector<uint16_t>> {
+  static const char* type() { return "collections.abc.Sequence[int]"; }
+  static std::vector<uint16_t> convert(const char* name, nb::handle given, uint64_t) {
+    std::vector<uint16_t> numbers;
+    for (const nb::handle one : given) numbers.push_back(Converter<uint16_t>::convert(name, one, UINT16_MAX));
+    return numbers;
+  }
+};
+
 // A list of (address, UDP port).
 template <>
 struct switchml::bindings::Converter<std::vector<Aggregator>> {
@@ -66,7 +77,9 @@ void define_assignment(nb::module_& module) {
       "`one_port`: all ranks of the job are at one port, so that those on a shm port can share memory.\n"
       "`formats`: they take contributions in format f if its bit f is set.\n"
       "`priority`: 0..7. Among the jobs of one tenant here, those with the highest priority send first.\n"
-      "`tenant`: a number for the owner of the job.\n\n"
+      "`tenant`: a number for the owner of the job.\n"
+      "`switch_ranks`: in a tree with `owned_results`, the ranks at this rank's switch, each at the place of its "
+      "number.\n\n"
       "The others are for ranks whose packets travel over UDP.\n"
       "`aggregators`: the addresses and UDP ports of the switches that share the slots, slot s of the pool at number "
       "s\nmodulo their count; none: all slots are at `switch_address`.\n"
@@ -85,6 +98,7 @@ void define_assignment(nb::module_& module) {
       optional("switch_address", &RankAssignment::switch_address, "''"),
       optional("switch_udp_port", &RankAssignment::switch_udp_port, "0"),
       optional("multicast_address", &RankAssignment::multicast_address, "''"),
+      optional("switch_ranks", &RankAssignment::switch_ranks, "()"),
       optional("aggregators", &RankAssignment::aggregators, "()"), optional("dscp", &RankAssignment::dscp, "0"));
 }
 

@@ -57,6 +57,15 @@ TEST_F(Slots, HeaderSaysWhatTheProcessHasNoSayIn) {
   EXPECT_EQ(header.flags, wire::flag::last_chunk);
 }
 
+TEST_F(Slots, HeaderNamesTheOwnerByItsNumberAtTheSwitch) {
+  Sender sender{7, 3, 5, 0x5EC2E7, 8, kSlots, kSlotUses};
+  sender.owners[3] = 9;
+  SenderSlots slots(sender);
+  ASSERT_TRUE(slots.submit(2, ticket(2)));
+  EXPECT_EQ(slots.ticket(2).owner, 3);
+  EXPECT_EQ(slots.header(2).owner, 9);
+}
+
 TEST_F(Slots, PhaseChoosesTheHalf) {
   use(1, 1);
   ASSERT_TRUE(slots_.submit(1, ticket(1 + kSlots)));

@@ -57,6 +57,16 @@ TEST(Header, RanksOfAnyNumberMayReadTheValues) {
   }
 }
 
+TEST(Header, OwnerIsGivenTheNumberThatTheSwitchHas) {
+  EXPECT_EQ(owner_at_switch(unchanged_owners(), owner::except + owner::first + 126), 0xFF);
+  OwnerNumbers numbers = unchanged_owners();
+  numbers[owner::first + 5] = owner::first + 2;
+  EXPECT_EQ(owner_at_switch(numbers, owner::everyone), owner::everyone);
+  EXPECT_EQ(owner_at_switch(numbers, owner::first + 5), owner::first + 2);
+  EXPECT_EQ(owner_at_switch(numbers, owner::except + owner::first + 5), owner::except + owner::first + 2);
+  EXPECT_EQ(owner_at_switch(numbers, owner::first + 6), owner::first + 6);
+}
+
 TEST(Header, WhatIsStoredIsLoaded) {
   std::array<uint8_t, protocol::header_bytes> bytes{};
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(0x80 + i);

@@ -29,7 +29,8 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
               channel::SharedMemory::Others::may_write),
       channel_(memory_.data(), rank.job.slots, rank.job.values,
                channel::Channel::contributions(memory_.data(), rank.job.slots)),
-      slots_({rank.job.job, rank.worker, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}),
+      slots_({rank.job.job, rank.worker, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots,
+              wire::kSlotUses, rank.owners}),
       place_(std::move(precedence), rank.priority) {
   auto* control = new (memory_.data()) channel::ChannelControl{};
   control->geometry = {channel::Geometry::kMagic,

@@ -29,6 +29,7 @@ struct RankBinding {
   uint8_t priority = 0;         // of the job, among those of the tenant
   uint64_t tenant = 0;
   bool one_port = false;  // all ranks of the job come to this port
+  wire::OwnerNumbers owners = wire::unchanged_owners();
 };
 
 class ShmConnection {

@@ -107,7 +107,8 @@ RankBinding rank_of(const channel::ShmRequest& request) {
           request.formats,
           static_cast<uint8_t>(request.priority),
           request.tenant,
-          request.one_port != 0};
+          request.one_port != 0,
+          request.owners};
 }
 
 }  // namespace
