@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,13 @@ for step in range(int(sys.argv[2])):
 print("trained to the end")
 """
 PARAMETERS = 4 * (256 * 256 + 256)
+COMPUTING = 0.6  # seconds of a step that a CPU is not needed for, so that other work on the machine hardly matters
+PACED = (
+    TRAINING.replace("256", "200")
+    .replace("import sys,", "import sys, time,")
+    .replace("    model(", f"    time.sleep({COMPUTING})\n    model(")
+)
+PACED_BYTES = 4 * 4 * (200 * 200 + 200)
 SECONDS = 900  # for seven starts of two processes that import PyTorch, on a machine with other work
 
 
@@ -70,6 +78,38 @@ def test_predictions_are_measured(ctl: Ctl, tmp_path: Path) -> None:
     # The links allow no less; a busy machine is slower.
     assert min(measured["gloo"], measured["switchml"]) > 4 * PARAMETERS / 125e6
     assert not Path(f"{ctl.run_dir}-advise").exists()
+
+
+def advice_on_paced_steps(ctl: Ctl, directory: Path, link: str) -> dict[str, Any]:
+    """Return the advice for a program that computes for 0.6 s a step, measured over such links too."""
+    script = directory / "train.py"
+    script.write_text(PACED)
+    options = ["--workers", "2", "--link", link, "--steps", "5", "--measure"]
+    command = [sys.executable, str(script), "gloo", "1000000"]
+    found: dict[str, Any] = ctl.json("advise", *options, "--", *command, timeout=SECONDS)
+    assert found["bytes"] == PACED_BYTES
+    assert found["computing"] == pytest.approx(COMPUTING, rel=0.15)
+    return found
+
+
+def require_measured_gains(choices: list[dict[str, Any]]) -> None:
+    """Check that predicted steps and gains of all choices that were measured are within 15 % of what was measured."""
+    over_gloo = choices[0]["measured"]
+    for choice in choices:
+        if choice["measured"] is not None:
+            assert choice["measured"] == pytest.approx(choice["seconds"], rel=0.15), choice["name"]
+            assert over_gloo / choice["measured"] == pytest.approx(choice["gain"], rel=0.15), choice["name"]
+
+
+@needs_namespaces
+@pytest.mark.timeout(2 * SECONDS)
+def test_nothing_to_gain_on_a_fast_link(ctl: Ctl, tmp_path: Path) -> None:
+    """The link takes 5 ms for the bytes of a step of 600 ms, so that no option can pay, and none is named."""
+    found = advice_on_paced_steps(ctl, tmp_path, "1gbit")
+    assert found["communicating"] < 0.05
+    assert [choice["name"] for choice in found["choices"]] == ["gloo", "switchml"]
+    assert all(choice["measured"] is not None for choice in found["choices"])
+    require_measured_gains(found["choices"])
 
 
 @pytest.mark.parametrize(
