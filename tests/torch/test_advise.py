@@ -112,6 +112,18 @@ def test_nothing_to_gain_on_a_fast_link(ctl: Ctl, tmp_path: Path) -> None:
     require_measured_gains(found["choices"])
 
 
+@needs_namespaces
+@pytest.mark.timeout(2 * SECONDS)
+def test_fewer_bits_pay_on_a_slow_link(ctl: Ctl, tmp_path: Path) -> None:
+    """The link takes 0.5 s for the bytes of a step, and 8 bits for a value save most of that."""
+    found = advice_on_paced_steps(ctl, tmp_path, "10mbit")
+    measured = {choice["name"]: choice for choice in found["choices"] if choice["measured"] is not None}
+    narrow = next(choice for name, choice in measured.items() if name.startswith("8 bits for a value"))
+    assert narrow["gain"] > 1.3
+    assert found["communicating"] == pytest.approx(1 - COMPUTING / (COMPUTING + PACED_BYTES / 1.25e6), abs=0.1)
+    require_measured_gains(found["choices"])
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [
