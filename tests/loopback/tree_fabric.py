@@ -157,8 +157,10 @@ def sums(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:
     comm.all_reduce(average, op="avg")
     told = np.full(500, comm.rank, np.float64)
     comm.broadcast(told, root=comm.world_size - 1)
+    doubles = inputs(comm.rank).astype(np.float64)
+    comm.all_reduce(doubles)
     comm.barrier()
-    return [whole, dense, sparse, narrow, average, told]
+    return [whole, dense, sparse, narrow, average, told, doubles]
 
 
 def require_equal(found: Sequence[Sequence[npt.NDArray[np.generic]]], world_size: int) -> None:
@@ -171,3 +173,4 @@ def require_equal(found: Sequence[Sequence[npt.NDArray[np.generic]]], world_size
     assert (found[0][5] == world_size - 1).all()
     exact = np.sum([inputs(rank).astype(np.float64) for rank in range(world_size)], axis=0)
     assert np.abs(found[0][1] - exact).max() < 1e-5
+    assert np.abs(found[0][6] - exact).max() < 1e-14

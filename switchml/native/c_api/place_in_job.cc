@@ -60,7 +60,8 @@ std::optional<uint32_t> number_in(const char* name) {
 
 std::optional<uint32_t> number_of(int64_t given, const char* member, const char* first, const char* second) {
   if (given > std::numeric_limits<uint32_t>::max()) {
-    throw std::invalid_argument(std::string(member) + " is " + std::to_string(given) + "; no job has so many ranks");
+    throw std::invalid_argument(std::string(member) + " is " + std::to_string(given) +
+                                "; the largest job has 4096 ranks");
   }
   if (given >= 0) return static_cast<uint32_t>(given);
   const auto found = number_in(first);

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* What happened. Below 0: nothing was sent, and no memory was changed, because of an argument or the machine. */
+/* The status of a call. Below 0: nothing was sent, and no memory was changed, because of an argument or the machine. */
 typedef enum switchml_status {
   SWITCHML_OK = 0,
   /* A rank contributed NaN or infinity. The result is NaN at those places, which switchml_last_error() has, and right
@@ -150,7 +150,7 @@ typedef struct switchml_info {
   uint32_t values_per_packet;
   uint32_t slots;
   int shares_memory;       /* the switch is on this host and reads the values where they are */
-  switchml_status failure; /* that the next call will meet; SWITCHML_OK while there is none */
+  switchml_status failure; /* that the next call will meet; SWITCHML_OK while the communicator is usable */
 } switchml_info;
 
 switchml_status switchml_comm_info(switchml_comm* comm, switchml_info* info);

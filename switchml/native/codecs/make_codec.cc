@@ -7,6 +7,7 @@
 #include "switchml/native/codecs/agreed.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/codes.h"
+#include "switchml/native/codecs/doubles.h"
 #include "switchml/native/codecs/floats.h"
 #include "switchml/native/codecs/limbs.h"
 #include "switchml/native/codecs/sample.h"
@@ -149,6 +150,8 @@ std::unique_ptr<Codec> make_float_words(CallKind kind, const Arrays& arrays, con
 uint32_t element_bytes(CallKind kind) {
   switch (kind) {
     case CallKind::int64_sum:
+    case CallKind::float64_sum:
+    case CallKind::float64_average:
       return sizeof(uint64_t);
     case CallKind::float32_sum:
     case CallKind::float32_average:
@@ -199,6 +202,9 @@ std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool cont
   }
   if (kind == CallKind::int64_sum) {
     return std::make_unique<LongIntegers>(arrays, geometry);
+  }
+  if (kind == CallKind::float64_sum || kind == CallKind::float64_average) {
+    return std::make_unique<Doubles>(arrays, kind == CallKind::float64_average, geometry);
   }
   if (kind == CallKind::bytes) {
     return std::make_unique<Bytes>(arrays, contributes, geometry);

@@ -24,8 +24,10 @@ enum class CallKind : uint8_t {
   uint8_sum = 12,
   bool_sum = 13,  // true if any is
   int64_sum = 14,
+  float64_sum = 15,
+  float64_average = 16,
 };
-constexpr CallKind kLastCallKind = CallKind::int64_sum;
+constexpr CallKind kLastCallKind = CallKind::float64_average;
 
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);

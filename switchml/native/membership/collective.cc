@@ -24,13 +24,15 @@ struct Reduction {
   std::string_view op;
   CallKind kind;
 };
-constexpr std::array<Reduction, 15> kReductions{{
+constexpr std::array<Reduction, 17> kReductions{{
     {"float32", "sum", CallKind::float32_sum},
     {"float32", "avg", CallKind::float32_average},
     {"float16", "sum", CallKind::float16_sum},
     {"float16", "avg", CallKind::float16_average},
     {"bfloat16", "sum", CallKind::bfloat16_sum},
     {"bfloat16", "avg", CallKind::bfloat16_average},
+    {"float64", "sum", CallKind::float64_sum},
+    {"float64", "avg", CallKind::float64_average},
     {"int64", "sum", CallKind::int64_sum},
     {"int32", "sum", CallKind::int32_sum},
     {"int16", "sum", CallKind::int16_sum},
@@ -68,8 +70,8 @@ CallKind kind_of(const CollectiveRequest& request) {
     return each.dtype == request.dtype && each.op == request.op;
   });
   if (found != kReductions.end()) return found->kind;
-  const char* const allowed =
-      request.op == "avg" ? "float32, float16 or bfloat16" : "float32, float16, bfloat16, integers or bool";
+  const char* const allowed = request.op == "avg" ? "float64, float32, float16 or bfloat16"
+                                                  : "float64, float32, float16, bfloat16, integers or bool";
   throw FailureError(make_failure(FailureKind::unsupported_tensor, std::string(name_of(request.operation)) +
                                                                        " with op=\"" + request.op + "\" takes " +
                                                                        allowed + ", not " + request.dtype +

@@ -174,6 +174,11 @@ void WireChoice::require(std::string_view dtype, uint32_t world_size) const {
 }
 
 void WireChoice::require_floats(std::string_view dtype) const {
+  const bool usual_one = kind_ == Kind::blocks && bits_ == kWordBits;
+  if (dtype == "float64" && !usual_one) {
+    throw std::invalid_argument("float64 takes three words; wire " + text() + " is for float32, float16, bfloat16. " +
+                                kUnchanged);
+  }
   if (!is_floating_point(dtype)) {
     throw std::invalid_argument("wire " + text() + " is for float32, float16, bfloat16, not for " + std::string(dtype) +
                                 ". " + kUnchanged + " Leave it out: integers are exact as they are.");

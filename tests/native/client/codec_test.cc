@@ -347,6 +347,106 @@ TEST_P(LongIntegersOfRanks, SumValuesOfAnySizeAtAnyRank) {
   }
 }
 
+// ---- float64 --------------------------------------------------------------------------------------------------------
+
+// Runs a call of float64 with the values of each rank; returns the result, which all ranks must have.
+std::vector<double> doubles(const std::vector<std::vector<double>>& values, CallKind kind = CallKind::float64_sum) {
+  std::vector<std::vector<uint8_t>> memory;
+  for (const auto& of_rank : values) memory.push_back(bytes_of(of_rank));
+  CodecCall call(kind, values[0].size(), memory);
+  call.run();
+  for (size_t rank = 1; rank < values.size(); ++rank) EXPECT_EQ(call.memory(rank), call.memory(0));
+  return elements_of<double>(call.memory(0));
+}
+
+class DoublesOfRanks : public testing::TestWithParam<size_t> {
+ protected:
+  std::vector<std::vector<double>> all(double value) const {
+    return std::vector<std::vector<double>>(GetParam(), std::vector<double>(kValues + 3, value));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, DoublesOfRanks, testing::Values(1, 2, 3, 4, 8, 33, 64, 65, 1024, 4096));
+
+TEST_P(DoublesOfRanks, EveryMagnitudeAndSignIsSummed) {
+  const auto ranks = static_cast<double>(GetParam());
+  for (const double value : {0.0, 1.0, -1.0, 0.1, 1 - 0x1p-53, -(1 - 0x1p-53), 0x1.fffffffffffffp1000,
+                             -0x1.fffffffffffffp1000, 0x1p-1074, -0x1p-1074, 0x1.8p-1022, 0x0.fffffffffffffp-1022}) {
+    for (const double sum : doubles(all(value))) EXPECT_EQ(sum, value * ranks) << value;
+    for (const double mean : doubles(all(value), CallKind::float64_average)) EXPECT_EQ(mean, value);
+  }
+  constexpr double kMost = std::numeric_limits<double>::max();
+  for (const double sum : doubles(all(-kMost))) EXPECT_EQ(sum, -kMost * ranks) << "minus infinity from two ranks on";
+  for (const double mean : doubles(all(kMost), CallKind::float64_average)) EXPECT_EQ(mean, kMost);
+}
+
+// Values are whole numbers, so that their sums are exact in 128 bits.
+TEST_P(DoublesOfRanks, SumsAndAveragesAreRoundedOnce) {
+  std::mt19937_64 random(GetParam());  // NOLINT: the same values each time
+  for (int repetition = 0; repetition < 10; ++repetition) {
+    std::vector<std::vector<double>> values(GetParam(), std::vector<double>(kValues));
+    std::vector<__int128> sums(kValues);
+    for (auto& of_rank : values) {
+      for (size_t i = 0; i < kValues; ++i) {
+        // The largest job keeps 51 bits of the largest magnitude of a block.
+        const auto whole = static_cast<int64_t>(random()) >> (13 + random() % 40);
+        of_rank[i] = static_cast<double>(whole);
+        sums[i] += whole;
+      }
+    }
+    const auto ranks = static_cast<__int128>(GetParam());
+    const auto summed = doubles(values);
+    const auto means = doubles(values, CallKind::float64_average);
+    for (size_t i = 0; i < kValues; ++i) {
+      EXPECT_EQ(summed[i], static_cast<double>(sums[i]));
+      // A mean m is the nearest one: its neighbours are not nearer to sum / ranks.
+      const auto away = [&](double mean) { return std::fabs(std::fma(mean, static_cast<double>(ranks), -summed[i])); };
+      EXPECT_LE(away(means[i]), away(std::nextafter(means[i], 1e300)));
+      EXPECT_LE(away(means[i]), away(std::nextafter(means[i], -1e300)));
+    }
+  }
+}
+
+TEST_P(DoublesOfRanks, DifferByTheBoundAtMost) {
+  std::mt19937_64 random(GetParam() + 1);  // NOLINT: the same values each time
+  const int bits = bits_for(static_cast<uint32_t>(GetParam()));
+  const int kept = 2 * (32 - bits) + 31 - bits - 8;
+  std::vector<std::vector<double>> values(GetParam(), std::vector<double>(kValues));
+  std::vector<long double> sums(kValues);
+  for (auto& of_rank : values) {
+    for (size_t i = 0; i < kValues; ++i) {
+      of_rank[i] = std::ldexp(static_cast<double>(static_cast<int64_t>(random())), -static_cast<int>(random() % 200));
+      sums[i] += of_rank[i];
+    }
+  }
+  const auto summed = doubles(values);
+  const long double unit = std::ldexp(1.0L, 64 - kept);  // every magnitude is below 2^64
+  for (size_t i = 0; i < kValues; ++i) {
+    const long double rounding = std::fabs(sums[i]) * 0x1p-52L;  // of the result and of the expected sum
+    EXPECT_LE(std::fabs(summed[i] - sums[i]), static_cast<long double>(GetParam()) / 2 * unit + rounding);
+  }
+}
+
+TEST(Codecs, DoublesThatAreNotFiniteAreNamed) {
+  std::vector<std::vector<double>> values(3, std::vector<double>(2 * kValues, 0.5));
+  values[1][4] = std::numeric_limits<double>::quiet_NaN();
+  values[2][kValues + 1] = -std::numeric_limits<double>::infinity();
+  std::vector<std::vector<uint8_t>> memory;
+  for (const auto& of_rank : values) memory.push_back(bytes_of(of_rank));
+  CodecCall call(CallKind::float64_sum, 2 * kValues, memory);
+  call.run();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(call.codec(rank).non_finite().indices, (std::vector<uint64_t>{4, kValues + 1}));
+    const auto sums = elements_of<double>(call.memory(rank));
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (i == 4 || i == kValues + 1) {
+        EXPECT_TRUE(std::isnan(sums[i]));
+      } else {
+        EXPECT_EQ(sums[i], 1.5) << i;
+      }
+    }
+  }
+}
+
 TEST(Codecs, LongIntegersAreKeptUntilTheLastPhase) {
   std::vector<uint8_t> memory = bytes_of(std::vector<int64_t>(kValues, int64_t{1} << 40));
   const std::vector<uint8_t> before = memory;

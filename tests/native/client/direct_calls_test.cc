@@ -97,8 +97,9 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const CallKind kind :
        {CallKind::float32_sum, CallKind::float32_average, CallKind::float16_sum, CallKind::float16_average,
-        CallKind::bfloat16_sum, CallKind::bfloat16_average, CallKind::int64_sum, CallKind::int32_sum,
-        CallKind::int16_sum, CallKind::int8_sum, CallKind::uint8_sum, CallKind::bool_sum}) {
+        CallKind::bfloat16_sum, CallKind::bfloat16_average, CallKind::float64_sum, CallKind::float64_average,
+        CallKind::int64_sum, CallKind::int32_sum, CallKind::int16_sum, CallKind::int8_sum, CallKind::uint8_sum,
+        CallKind::bool_sum}) {
     for (const size_t ranks : {2, 3, 8}) {
       for (const uint64_t elements : {1UL, 9UL * kValues - 3, 100'003UL}) all.push_back({kind, ranks, elements});
     }
