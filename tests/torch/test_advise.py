@@ -102,6 +102,7 @@ def require_measured_gains(choices: list[dict[str, Any]]) -> None:
 
 
 @needs_namespaces
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS)
 def test_nothing_to_gain_on_a_fast_link(ctl: Ctl, tmp_path: Path) -> None:
     """The link takes 5 ms for the bytes of a step of 600 ms, so that no option can pay, and none is named."""
@@ -113,6 +114,7 @@ def test_nothing_to_gain_on_a_fast_link(ctl: Ctl, tmp_path: Path) -> None:
 
 
 @needs_namespaces
+@pytest.mark.long
 @pytest.mark.timeout(2 * SECONDS)
 def test_fewer_bits_pay_on_a_slow_link(ctl: Ctl, tmp_path: Path) -> None:
     """The link takes 0.5 s for the bytes of a step, and 8 bits for a value save most of that."""
