@@ -156,6 +156,12 @@ class Work:
     def outcome(self) -> Outcome | None:
         """The outcome, once a thread has waited for it."""
 
+    @property
+    def was_waited_for(self) -> bool:
+        """
+        True once a thread has waited for the end of the call; also in a forked child.
+        """
+
     def in_words(self) -> str: ...
 
 class Membership:

@@ -74,7 +74,7 @@ class Work:
         self._native.wait()
 
     def __del__(self) -> None:
-        if hasattr(self, "_native"):  # construction has finished
+        if hasattr(self, "_native") and not self._native.was_waited_for:  # construction has finished
             self._membership.drop(self._native, self._call)
 
     def __repr__(self) -> str:

@@ -361,6 +361,9 @@ void define_membership(nb::module_& module) {
       .def_prop_ro(
           "outcome", [](const OwnedWork& work) { return work->outcome(); },
           "The outcome, once a thread has waited for it.")
+      .def_prop_ro(
+          "was_waited_for", [](const OwnedWork& work) { return work->was_waited_for(); },
+          "True once a thread has waited for the end of the call; also in a forked child.")
       .def("in_words", [](const OwnedWork& work) { return work->in_words(); });
   nb::class_<OwnedByProcess> membership(module, "Membership", "One rank's membership in a job, in this process only.");
   membership

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "native/wire/constants.h"
+#include "switchml/native/membership/deadline.h"
 #include "switchml/native/membership/version.h"
 #include "switchml/native/membership/words.h"
 
@@ -33,10 +34,6 @@ constexpr std::chrono::seconds kVerdictTime{10};  // for the controller to compa
 constexpr std::chrono::seconds kSendTime{5};
 constexpr std::chrono::seconds kCloseTime{5};
 constexpr std::chrono::milliseconds kBetween{100};
-
-Clock::duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 // Sets the time after which a blocking connect, send or receive fails with EAGAIN.
 void set_time_limit(int socket, int option, Clock::duration limit) {
@@ -156,7 +153,7 @@ AgentConnection::AgentConnection(const std::string& path, const AttachRequest& r
   if (socket_.get() < 0 || wake_.get() < 0) {
     throw_connect_error(std::string("this process can open no more files: ") + std::strerror(errno) + " (ulimit -n)");
   }
-  const auto end = Clock::now() + duration_of(seconds);
+  const auto end = after(seconds);
   connect(path, end);
   require_own(path);
   attach(path, request, seconds, end, between);
@@ -307,7 +304,7 @@ std::vector<uint32_t> AgentConnection::missing(double seconds) {
   }
   if (!send(JsonObject().add("type", "missing"))) return {};
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, duration_of(seconds), [this] { return answered_; });
+  changed_.wait_until(lock, after(seconds), [this] { return answered_; });
   return missing_;
 }
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "switchml/native/membership/deadline.h"
+
 namespace switchml::client {
 
 namespace {
@@ -60,9 +62,7 @@ SubmittedPointer Epoch::submit(const CollectivePointer& call, const uint8_t* inp
   submitted->sequence = made_;
   submitted->written = call->written(output);
   submitted->timeout = timeout;
-  const auto duration = std::chrono::duration<double>(timeout);
-  submitted->deadline =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
+  submitted->deadline = after(timeout);
   memory_.claim(submitted->written, call->read(input, output), made_);
   unreleased_.emplace(made_, submitted);
   try {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "switchml/native/membership/deadline.h"
 #include "switchml/native/membership/words.h"
 
 namespace switchml::client {
@@ -19,13 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double kAskSeconds = 4;                 // for the agent to name the missing ranks after a timeout
 constexpr std::chrono::seconds kVerdictTime{12};  // more than the control thread waits for the reason of a failure
 constexpr std::chrono::seconds kLeaveTime{5};     // for other threads to stop waiting when the membership ends
-
-Clock::time_point after(double seconds) {
-  // A duration of nanoseconds ends after some centuries.
-  constexpr double kLongest = 1e9;
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, kLongest)));
-}
 
 FailurePointer non_finite(const NonFinite& found, const std::string& call) {
   std::string places;
@@ -423,6 +417,12 @@ Communicator::Outcome Membership::Work::wait() {
   const Waiting waiting(membership_.get());
   if (!outcome()) epoch_->communicator().wait(submitted_->sequence, std::max(0.0, seconds_left()));
   return membership_->conclude(epoch_.get(), submitted_.get());
+}
+
+bool Membership::Work::was_waited_for() {
+  if (!is_own_process()) return true;
+  const std::lock_guard<std::mutex> lock(membership_->mutex_);
+  return submitted_->outcome.has_value();
 }
 
 std::optional<Communicator::Outcome> Membership::Work::outcome() {

@@ -138,6 +138,8 @@ class Membership::Work {
   double seconds_left() const;
   // Waits for the end of the call, until its timeout; afterwards its memory holds the result. Throws FailureError.
   Communicator::Outcome wait();
+  // Whether a thread has waited for the end of the call. In a forked child, which has no calls, it is true.
+  bool was_waited_for();
   // The outcome, once a thread has waited for it.
   std::optional<Communicator::Outcome> outcome();
   bool is_own_process() const { return membership_->is_own_process(); }
