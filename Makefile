@@ -34,7 +34,7 @@ CXX_SOURCES := $(shell find dataplane host_agent native switchml -name '*.cc')
 CXX_HEADERS := $(shell find dataplane host_agent native switchml -name '*.h')
 CXX_TESTS := $(shell find tests/native -name '*.cc')
 CXX_GUEST := tests/rdma/contributor.cc
-C_PROGRAMS := $(shell find examples/c tests/libswitchml -name '*.c')
+C_PROGRAMS := $(shell find examples/c switchml tests/libswitchml -name '*.c')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
