@@ -20,6 +20,7 @@ from switchml.host_agent.daemon import main as agent
 from switchml.launch.settings import KEYS
 
 ROOT = Path(__file__).parents[2]
+NAME = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
 OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_SWITCH", "SWITCHML_TOFINO"}
 """An include guard, a prefix of click's, and a name that an emulator gives its messages."""
 
@@ -39,10 +40,18 @@ def variables_of(command: click.Command) -> dict[str, str]:
 
 def read_by_sources() -> set[str]:
     """Return the variables that the sources, scripts and container files name."""
-    places = ["*.py", "docker", "systemd", "examples", ":!tests", ":!switchml/common/variables.py"]
-    pattern = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
-    command = ["git", "grep", "-hoP", pattern, "--", *places]
-    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()) - OTHERS
+    places = ["*.py", "docker", "systemd", "examples", ":!examples/c", ":!tests", ":!switchml/common/variables.py"]
+    in_c = r'(?<=")SWITCHML_[A-Z0-9_]*[A-Z0-9](?=")'  # other names are constants
+    found = ""
+    for pattern, where in ((NAME, places), (in_c, ["*.c", "*.cc", ":!tests"])):
+        command = ["git", "grep", "-hoP", pattern, "--", *where]
+        found += subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return set(found.split()) - OTHERS
+
+
+def constants_of_the_library() -> set[str]:
+    """Return the names in libswitchml's header."""
+    return set(re.findall(NAME, (ROOT / "switchml/native/c_api/switchml.h").read_text(encoding="utf-8")))
 
 
 def test_the_list_has_the_variables_of_all_programs_and_no_others() -> None:
@@ -54,8 +63,8 @@ def test_the_list_has_the_variables_of_all_programs_and_no_others() -> None:
 
 def test_the_documents_name_no_variable_that_nothing_reads() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        named = set(re.findall(r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
-        assert sorted(named - VARIABLES) == [], page.name
+        named = set(re.findall(NAME, page.read_text(encoding="utf-8")))
+        assert sorted(named - VARIABLES - constants_of_the_library()) == [], page.name
 
 
 @pytest.mark.parametrize(("command", "prefix"), [(controller, "SWITCHML_CONTROLLER"), (switch, "SWITCHML_SWITCH")])

@@ -37,6 +37,16 @@ NATIVE = {
 }
 OPTIONAL_NATIVE = {"switchml/dataplane/_dpdk", "switchml/dataplane/_rdma", "switchml/dataplane/_xdp"}
 
+LIBRARY = {  # for programs in C, and what finds it
+    "switchml/include/switchml.h",
+    "switchml/lib/cmake/switchml/switchmlConfig.cmake",
+    "switchml/lib/cmake/switchml/switchmlConfigVersion.cmake",
+    "switchml/lib/libswitchml.so",
+    "switchml/lib/libswitchml.so.0",
+    "switchml/lib/pkgconfig/switchml.pc",
+    "switchml/share/switchml_mpi.c",
+}
+
 WORKER = """
 import numpy, switchml
 with switchml.connect() as comm:
@@ -96,7 +106,8 @@ def test_a_wheel_has_one_name_at_its_top(wheel: Path) -> None:
 
 
 def test_a_wheel_has_what_runs_and_nothing_that_only_the_checkout_needs(wheel: Path) -> None:
-    names = contents(wheel)
+    assert contents(wheel) >= LIBRARY
+    names = contents(wheel) - LIBRARY
     native = {name.split(".")[0] for name in names if name.endswith(".so")}
     assert NATIVE <= native <= NATIVE | OPTIONAL_NATIVE
     assert {"switchml/cli.py", "switchml/py.typed", "switchml/topologies/single-switch.yaml"} <= names
@@ -110,7 +121,8 @@ def test_a_wheel_of_the_checkout_has_the_same_files(wheel: Path) -> None:
     [path] = place.glob("*.whl")
 
     def own(names: set[str]) -> set[str]:
-        return {name for name in names if name.startswith("switchml/") and not name.endswith(".so")}
+        own_names = {name for name in names - LIBRARY if name.startswith("switchml/")}
+        return {name for name in own_names if not name.endswith(".so")}
 
     assert own(contents(path)) == own(contents(wheel))
 
@@ -175,6 +187,12 @@ def test_a_job_runs_beside_packages_of_others(place: Path) -> None:
     run(place, "switchml-ctl", "up")
     run(place, "switchml-ctl", "job", "start", "--workers", "2", "--", "python", "-c", WORKER)
     assert "ended agent-0" in run(place, "switchml-ctl", "down")
+
+
+def test_a_program_in_c_runs(place: Path) -> None:
+    options = run(place, "python", "-m", "switchml.config", "--cflags", "--libs").split()
+    run(place, "gcc", str(CHECKOUT / "examples" / "c" / "all_reduce.c"), "-o", "all_reduce", *options)
+    run(place, "switchml-ctl", "job", "start", "--workers", "2", "--", "./all_reduce")
 
 
 def test_the_demo_runs(place: Path) -> None:
