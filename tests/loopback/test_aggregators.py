@@ -23,7 +23,7 @@ SURVIVES = Path(__file__).parents[1] / "support" / "workers" / "survives.py"
 # A switch for the agents, and aggregators without agents; the agents of h1 share memory with their switch.
 SWITCHES = {"s0": "", "a1": "", "a2": "", "a3": "", "h1": "", "spine": "", "leaf": "spine"}
 AGENTS = ("s0", "h1")
-KINDS = ("int32", "float32", "sparse", "16 bits", "average", "broadcast")
+KINDS = ("int32", "float32", "sparse", "16 bits", "average", "broadcast", "float64")
 
 
 @pytest.fixture(scope="module")
