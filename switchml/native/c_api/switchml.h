@@ -17,12 +17,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* In C++ too, a variable of these types may hold any number, which the library refuses. */
 #ifdef __cplusplus
+#define SWITCHML_INT : int
 extern "C" {
+#else
+#define SWITCHML_INT
 #endif
 
 /* The status of a call. Below 0: nothing was sent, and no memory was changed, because of an argument or the machine. */
-typedef enum switchml_status {
+typedef enum switchml_status SWITCHML_INT {
   SWITCHML_OK = 0,
   /* A rank contributed NaN or infinity. The result is NaN at those places, which switchml_last_error() has, and right
    * at all others; the communicator remains usable. */
@@ -49,7 +53,7 @@ typedef enum switchml_status {
   SWITCHML_INTERNAL_ERROR = -5 /* a defect of this library; please report its text */
 } switchml_status;
 
-typedef enum switchml_type {
+typedef enum switchml_type SWITCHML_INT {
   SWITCHML_FLOAT32 = 0,
   SWITCHML_FLOAT16 = 1,
   SWITCHML_BFLOAT16 = 2,
@@ -62,15 +66,15 @@ typedef enum switchml_type {
   SWITCHML_UINT16 = 9,
   SWITCHML_UINT32 = 10,
   SWITCHML_UINT64 = 11,
-  SWITCHML_BOOL = 12 /* of one byte; a sum is true if one of its terms is */
+  SWITCHML_BOOL = 12 /* of one byte; a sum is true if a term is */
 } switchml_type;
 
-typedef enum switchml_op {
+typedef enum switchml_op SWITCHML_INT {
   SWITCHML_SUM = 0,    /* integers wrap around */
   SWITCHML_AVERAGE = 1 /* of floating-point numbers */
 } switchml_op;
 
-typedef enum switchml_skip_zeros {
+typedef enum switchml_skip_zeros SWITCHML_INT {
   SWITCHML_SEND_ALL = 0,
   SWITCHML_SKIP_ZEROS = 1,     /* send only the blocks that are not zero */
   SWITCHML_SKIP_AUTOMATIC = 2, /* as earlier calls of the same size suggest */
