@@ -1,6 +1,6 @@
-/* One rank of a benchmark over MPI: open_mpi_rank SOCKET [apart]. Commands and answers are those of workers/rank.py, the
- * tensors those of workers/pattern.py. Reductions are in place, as they are in SwitchML and PyTorch, or with `apart` from
- * one buffer into another. */
+/* One rank of a benchmark over MPI: open_mpi_rank SOCKET [apart]. Commands and answers are those of workers/rank.py,
+ * the tensors those of workers/pattern.py. Reductions are in place, as they are in SwitchML and PyTorch, or with
+ * `apart` from one buffer into another. */
 #include <errno.h>
 #include <math.h>
 #include <mpi.h>
