@@ -58,22 +58,7 @@ uint16_t BlockFloat<Value>::look_at(uint64_t block) {
 template <typename Value>
 bool BlockFloat<Value>::begin(Chunk* chunk) {
   chunk->named.clear();
-  return choose_phase(chunk);
-}
-
-template <typename Value>
-bool BlockFloat<Value>::choose_phase(Chunk* chunk) {
-  const Exponents told = chunk->told;
-  if (told.all < told.own) {
-    return false;  // `all` must be the largest of all ranks: it was corrupted, and this rank's values would not fit
-  }
-  const bool known = told.all != wire::exponent::unknown;
-  chunk->phase = !known                                  ? Chunk::Phase::exponent
-                 : told.all > wire::exponent::max_finite ? Chunk::Phase::flags
-                                                         : Chunk::Phase::values;
-  chunk->scaled_by = known ? told.all : 0;
-  chunk->owns_scale = told.own == chunk->scaled_by;
-  return true;
+  return choose_float_phase(chunk);
 }
 
 template <typename Value>
@@ -200,7 +185,7 @@ Step BlockFloat<Value>::advance(Chunk* chunk, const uint8_t* words) {
   if (chunk->phase == Chunk::Phase::flags) {
     read_flags(chunk, words);
   }
-  return choose_phase(chunk) ? Step::next_phase : Step::contradiction;
+  return choose_float_phase(chunk) ? Step::next_phase : Step::contradiction;
 }
 
 template <typename Value>

@@ -51,7 +51,6 @@ class BlockFloat : public BlockCodec {
   void keep_finite(uint16_t exponent, uint32_t count, Value* values) const;
 
  private:
-  static bool choose_phase(Chunk* chunk);
   int shift_for(uint16_t exponent) const;
   // Does the same as sum() for a block with elements that are not finite: the sums in their lanes are NaN.
   void sum_finite(const kernels::Parts<Value>& parts, uint32_t count, Value* sums) const;

@@ -199,6 +199,21 @@ class Codec {
   virtual SecondPart second_part() { return {}; }
 
  protected:
+  // Chooses the phase of a chunk of floating-point numbers by what its rank was told: an unknown exponent, NaN or
+  // infinity, or an exponent that scales the values. Returns false if the exponents contradict each other.
+  static bool choose_float_phase(Chunk* chunk) {
+    const Exponents told = chunk->told;
+    if (told.all < told.own) {
+      return false;  // `all` must be the largest of all ranks: it was corrupted, and this rank's values would not fit
+    }
+    const bool known = told.all != wire::exponent::unknown;
+    chunk->phase = !known                                  ? Chunk::Phase::exponent
+                   : told.all > wire::exponent::max_finite ? Chunk::Phase::flags
+                                                           : Chunk::Phase::values;
+    chunk->scaled_by = known ? told.all : 0;
+    chunk->owns_scale = told.own == chunk->scaled_by;
+    return true;
+  }
   static constexpr uint32_t kWordBytes = sizeof(uint32_t);
 
   uint32_t values() const { return values_; }

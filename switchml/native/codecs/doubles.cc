@@ -111,19 +111,7 @@ uint16_t Doubles::exponent_of(uint64_t chunk) const {
 bool Doubles::begin(Chunk* chunk) {
   chunk->named.clear();
   chunk->limbs.clear();
-  return choose_phase(chunk);
-}
-
-bool Doubles::choose_phase(Chunk* chunk) {
-  const Exponents told = chunk->told;
-  if (told.all < told.own) return false;  // `all` must be the largest of all ranks
-  const bool known = told.all != wire::exponent::unknown;
-  chunk->phase = !known                                  ? Chunk::Phase::exponent
-                 : told.all > wire::exponent::max_finite ? Chunk::Phase::flags
-                                                         : Chunk::Phase::values;
-  chunk->scaled_by = known ? told.all : 0;
-  chunk->owns_scale = told.own == chunk->scaled_by;
-  return true;
+  return choose_float_phase(chunk);
 }
 
 Contribution Doubles::encode(const Chunk& chunk, uint8_t* words) const {
@@ -209,7 +197,7 @@ Step Doubles::advance(Chunk* chunk, const uint8_t* words) {
       non_finite_.add(place.first + i);
     }
   }
-  return choose_phase(chunk) ? Step::next_phase : Step::contradiction;
+  return choose_float_phase(chunk) ? Step::next_phase : Step::contradiction;
 }
 
 bool Doubles::sum(uint64_t chunk, const std::vector<const uint8_t*>& parts, uint8_t* sums) const {

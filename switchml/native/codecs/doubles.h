@@ -39,7 +39,6 @@ class Doubles final : public Codec {
   // Fixed-point numbers, and their sums over all ranks.
   using Fixed = __int128;
 
-  static bool choose_phase(Chunk* chunk);
   // Returns the number of limbs whose sums have arrived.
   static int limbs_known(const Chunk& chunk, const Place& place) {
     return static_cast<int>(chunk.limbs.size() / place.count);
