@@ -51,7 +51,7 @@ class PacketPath {
   struct LinkCounters : counters::Device, counters::Link {};
   LinkCounters link_counters();
 
-  // As in MessageDevice; -1 and empty for other media, which are not lost.
+  // Like those of MessageDevice. Other media are never lost: -1, and an empty text.
   int lost_fd() const { return messages_ == nullptr ? -1 : messages_->lost_fd(); }
   std::string lost() const { return messages_ == nullptr ? "" : messages_->lost(); }
 

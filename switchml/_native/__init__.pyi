@@ -83,11 +83,6 @@ def parse_wire(text: str) -> tuple[str, dict[str, Any]]:
     Raises ValueError for any other text.
     """
 
-def require_wire(text: str, dtype: str, world_size: int) -> None:
-    """
-    Raise ValueError if arrays of `dtype` of `world_size` ranks cannot be summed over the wire with this text.
-    """
-
 def wire_problem(text: str, formats: int) -> str:
     """
     Return why switches that take these `formats` cannot sum what comes so; empty if they can.

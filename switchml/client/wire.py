@@ -24,7 +24,6 @@ __all__ = [
     "Wire",
     "parse_wire",
     "refuse_old_keywords",
-    "usual_wire",
 ]
 
 CodeName = Literal["natural8", "dynamic8"]
@@ -59,15 +58,6 @@ class Wire:
 
     def __str__(self) -> str:
         return self.text
-
-    def require(self, dtype: str, world_size: int) -> None:
-        """Check that arrays of `dtype` of `world_size` ranks can be summed so.
-
-        Raises:
-            ValueError: they cannot.
-
-        """
-        _native.require_wire(self.text, dtype, world_size)
 
     def _complete(self, *numbers: str) -> None:
         """Make the fields with these names integers, and check all of them.
@@ -184,11 +174,6 @@ class Floats(Wire):
 
 
 _KINDS: Final[dict[str, Any]] = {wire.kind: wire for wire in (Blocks, Integers, Codes, Floats)}
-
-
-def usual_wire(dtype: str) -> Wire:
-    """Return the wire of a sum of `dtype` that asks for none."""
-    return Blocks() if "float" in dtype else Integers()
 
 
 def parse_wire(text: str) -> Wire:

@@ -181,11 +181,6 @@ void Communicator::wake() const {
   if (direct_ != nullptr) direct_->wake();
 }
 
-uint64_t Communicator::submitted() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return next_sequence_;
-}
-
 std::shared_ptr<Call>& Communicator::find(uint64_t sequence) {
   const auto found = calls_.find(sequence);
   if (found == calls_.end()) {

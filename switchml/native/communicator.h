@@ -41,8 +41,6 @@ class Communicator {
   // std::invalid_argument for memory that no array can have and for parts that the kind does not allow, and
   // std::logic_error after abandon().
   uint64_t submit(CallDescription description, bool awaited);
-  // Returns the number of calls so far.
-  uint64_t submitted();
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
   // Throws std::out_of_range for an unknown call.

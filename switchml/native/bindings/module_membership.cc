@@ -107,6 +107,13 @@ Operation operation_of(const std::string& name) {
   return found->second;
 }
 
+Form form_of(const std::string& skip_zeros) {
+  static const std::map<std::string, Form> forms{{"no", Form::dense}, {"yes", Form::sparse}, {"auto", Form::automatic}};
+  const auto found = forms.find(skip_zeros);
+  if (found == forms.end()) throw std::invalid_argument("skip_zeros is " + skip_zeros + "; it must be no, yes or auto");
+  return found->second;
+}
+
 CollectivePointer make_collective(const std::string& operation, std::string op, std::string dtype,
                                   uint32_t element_bytes, uint64_t elements, uint32_t root,
                                   const std::optional<std::string>& wire, const std::string& skip_zeros,
@@ -120,8 +127,7 @@ CollectivePointer make_collective(const std::string& operation, std::string op, 
                             std::nullopt,
                             Form::dense};
   if (wire) request.wire = WireChoice::parse(*wire);
-  if (skip_zeros == "auto") request.form = Form::automatic;
-  if (skip_zeros == "yes") request.form = Form::sparse;
+  request.form = form_of(skip_zeros);
   return std::make_shared<const Collective>(std::move(request), world_size, formats);
 }
 
@@ -147,13 +153,6 @@ void define_calls(nb::module_& module) {
       "parse_wire", &parse_wire, nb::arg("text"),
       nb::sig("def parse_wire(text: str) -> tuple[str, dict[str, typing.Any]]"),
       "Return the kind of the wire with this text, and its choices by name.\n\nRaises ValueError for any other text.");
-  module.def(
-      "require_wire",
-      [](const std::string& text, const std::string& dtype, uint32_t world_size) {
-        WireChoice::parse(text).require(dtype, world_size);
-      },
-      nb::arg("text"), nb::arg("dtype"), nb::arg("world_size"),
-      "Raise ValueError if arrays of `dtype` of `world_size` ranks cannot be summed over the wire with this text.");
   module.def(
       "wire_problem",
       [](const std::string& text, uint32_t formats) { return WireChoice::parse(text).problem(formats); },
