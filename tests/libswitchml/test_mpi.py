@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 SECONDS = 240.0
 RANKS = 4
 CONTROL = str(Path(sys.executable).parent / "switchml-ctl")
@@ -31,13 +32,14 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the library as docs/mpi.md says."""
-    path = tmp_path_factory.mktemp("mpi") / "libswitchml-mpi.so"
-    config = run(sys.executable, "-m", "switchml.config", "--mpi", "--cflags", "--libs")
-    options = ["-O2", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror"]
-    done = run("mpicc", *options, "-o", str(path), *config.stdout.split())
+    """Compile the library by the line of docs/mpi.md, with warnings as errors."""
+    directory = tmp_path_factory.mktemp("mpi")
+    line = re.search(r"^mpicc .*$", (ROOT / "docs/mpi.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert line is not None
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = run("sh", "-c", f"cd {directory} && {line[0]} -Wall -Wextra -Werror", PATH=path)
     assert done.returncode == 0, done.stderr
-    return path
+    return directory / "libswitchml-mpi.so"
 
 
 @pytest.fixture(scope="module")
