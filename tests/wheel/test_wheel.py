@@ -41,6 +41,7 @@ LIBRARY = {  # for programs in C, and what finds it
     "switchml/include/switchml.h",
     "switchml/lib/cmake/switchml/switchmlConfig.cmake",
     "switchml/lib/cmake/switchml/switchmlConfigVersion.cmake",
+    "switchml/lib/libnccl-net-switchml.so",
     "switchml/lib/libswitchml.so",
     "switchml/lib/libswitchml.so.0",
     "switchml/lib/pkgconfig/switchml.pc",

@@ -103,9 +103,9 @@ std::optional<Attachment> attachment_of(const Json& message) {
                     static_cast<uint32_t>(*priority)};
 }
 
-std::optional<RankDescriptors> rank_descriptors(std::vector<FileDescriptor> received) {
+std::optional<RankDescriptors> rank_descriptors(std::vector<runtime::FileDescriptor> received) {
   if (received.size() != 2 && received.size() != kMostDescriptors) return std::nullopt;
-  RankDescriptors descriptors{std::move(received[0]), std::move(received[1]), FileDescriptor()};
+  RankDescriptors descriptors{std::move(received[0]), std::move(received[1]), runtime::FileDescriptor()};
   if (received.size() == kMostDescriptors) descriptors.shared = std::move(received[2]);
   return descriptors;
 }

@@ -11,19 +11,19 @@
 #include <thread>
 #include <vector>
 
+#include "native/runtime/file_descriptor.h"
 #include "switchml/native/membership/attachment.h"
 #include "switchml/native/membership/collective.h"
 #include "switchml/native/membership/failure.h"
-#include "switchml/native/membership/file_descriptor.h"
 
 namespace switchml::client {
 
 // The descriptors of a rank in an epoch: its memory, the doorbell and, if a switch or an agent on this host shares
 // them, the results of the job or the memory of direct calls.
 struct RankDescriptors {
-  FileDescriptor memory;
-  FileDescriptor doorbell;
-  FileDescriptor shared;
+  runtime::FileDescriptor memory;
+  runtime::FileDescriptor doorbell;
+  runtime::FileDescriptor shared;
 };
 
 // Learns what the agent reports, on the connection's control thread.
@@ -73,7 +73,7 @@ class AgentConnection {
  private:
   struct Message {
     Json json;  // without members if the bytes were not JSON
-    std::vector<FileDescriptor> descriptors;
+    std::vector<runtime::FileDescriptor> descriptors;
 
     std::string kind() const { return json.text("type").value_or(""); }
   };
@@ -89,8 +89,8 @@ class AgentConnection {
   bool take(Message message, int* attention_fd);
   std::optional<JobFailure> move(Message message, int* attention_fd);
 
-  FileDescriptor socket_;
-  FileDescriptor wake_;
+  runtime::FileDescriptor socket_;
+  runtime::FileDescriptor wake_;
   Attachment attachment_;
   RankDescriptors descriptors_;
   AgentListener* listener_ = nullptr;

@@ -36,7 +36,7 @@ class FakeAgent {
     std::array<char, 32> name{"/tmp/switchml-test-XXXXXX"};
     directory_ = mkdtemp(name.data());
     path_ = directory_ + "/agent.sock";
-    listener_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    listener_ = runtime::FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path_.data(), path_.size());
@@ -54,7 +54,7 @@ class FakeAgent {
 
   const std::string& path() const { return path_; }
 
-  void accept() { connection_ = FileDescriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+  void accept() { connection_ = runtime::FileDescriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
   void hang_up() { connection_.close(); }
   std::string receive() {
     std::array<char, 4096> buffer{};
@@ -62,7 +62,7 @@ class FakeAgent {
     return {buffer.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0};
   }
   void send(const std::string& text, size_t descriptors = 0) {
-    std::vector<FileDescriptor> sent;
+    std::vector<runtime::FileDescriptor> sent;
     std::array<int, 4> numbers{};
     for (size_t i = 0; i < descriptors; ++i) {
       sent.emplace_back(eventfd(0, EFD_CLOEXEC));
@@ -95,8 +95,8 @@ class FakeAgent {
  private:
   std::string directory_;
   std::string path_;
-  FileDescriptor listener_;
-  FileDescriptor connection_;
+  runtime::FileDescriptor listener_;
+  runtime::FileDescriptor connection_;
 };
 
 class Listener final : public AgentListener {
@@ -122,7 +122,7 @@ class Listener final : public AgentListener {
     return events_[taken_++];
   }
 
-  FileDescriptor attention_{eventfd(0, EFD_CLOEXEC)};
+  runtime::FileDescriptor attention_{eventfd(0, EFD_CLOEXEC)};
   bool refuses_ = false;
 
  private:
@@ -172,7 +172,7 @@ class AgentConnectionTest : public testing::Test {
 
   FakeAgent agent_;
   Listener listener_;
-  FileDescriptor attention_{eventfd(0, EFD_CLOEXEC)};
+  runtime::FileDescriptor attention_{eventfd(0, EFD_CLOEXEC)};
   std::unique_ptr<AgentConnection> connection_;
   std::string request_;
 };

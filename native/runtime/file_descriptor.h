@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace switchml::client {
+namespace switchml::runtime {
 
 class FileDescriptor {
  public:
@@ -30,4 +30,4 @@ class FileDescriptor {
   int descriptor_ = -1;
 };
 
-}  // namespace switchml::client
+}  // namespace switchml::runtime
