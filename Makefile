@@ -5,6 +5,7 @@
 #   make test-torch  the PyTorch backend's tests, in .venv-torch; ARGS='-k ...' for some of them, TORCH=2.15.0 for that version
 #   make test-rdma   the tests of RDMA cards (RoCEv2), in a guest under QEMU with Linux's software card; needs no root
 #   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
+#   make test-nccl   those of NCCL with SwitchML's plugin, likewise
 #   make nightly     all that takes longer; CONTRIBUTING.md names the programs, each of which can be run alone
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
 #   make native      compile the C++ code into .venv
@@ -39,7 +40,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-rdma test-cuda nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-rdma test-cuda test-nccl nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -66,7 +67,7 @@ check: lint native-tests
 	$(call pytest,tests/unit tests/studies tests/prose)
 
 test: check
-	$(call pytest,-n 4 tests/loopback tests/libswitchml)  # they wait about as long as they compute
+	$(call pytest,-n 4 tests/loopback tests/libswitchml tests/nccl)  # they wait about as long as they compute
 	$(call pytest,-n 3 tests/fabric)  # so do they, a little less
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
@@ -109,10 +110,10 @@ test-rdma: $(VENV)/dev.stamp
 	$(call pytest,--long tests/rdma $(ARGS))
 
 # These tests have never run: no machine of this project has had a GPU. One is enough; the ranks share it.
-test-cuda: $(TORCH_VENV)/torch.stamp
+test-cuda test-nccl: test-%: $(TORCH_VENV)/torch.stamp
 	@$(TORCH_VENV)/bin/python -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else \
-	  f"make test-cuda: PyTorch {torch.__version__} in $(TORCH_VENV) finds no CUDA device")'
-	$(TORCH_VENV)/bin/pytest tests/torch/test_cuda.py
+	  f"make $@: PyTorch {torch.__version__} in $(TORCH_VENV) finds no CUDA device")'
+	$(TORCH_VENV)/bin/pytest tests/torch/test_$*.py
 
 # ---- the sources ------------------------------------------------------------------------------------------------------
 
