@@ -145,11 +145,10 @@ class Collective(ABC):
         for operand in self.operands:
             broadcast_over_gloo(gloo, operand.target, giver, deadline.left).wait()
 
-    def finish(self) -> bool:
-        """Write the results to the caller's tensors, and return whether they are known to hold NaN or infinity."""
-        non_finite = self._decode()
+    def finish(self) -> None:
+        """Write the results to the caller's tensors."""
+        self._decode()
         self.deliver()
-        return non_finite
 
     def deliver(self) -> None:
         """Copy the results from the operands' targets to the caller's tensors."""
@@ -178,9 +177,8 @@ class Collective(ABC):
     def _start_over_gloo(self, gloo: Any) -> Sequence[Any]:
         """Start the operations of the group of Gloo, and return them."""
 
-    def _decode(self) -> bool:
-        """Write the results to the operands' targets; return the same as `finish`."""
-        return False
+    def _decode(self) -> None:  # noqa: B027 - most have their results there
+        """Write the results to the operands' targets."""
 
 
 class _Sum(Collective):
@@ -201,7 +199,7 @@ class _Sum(Collective):
         super().__init__(f"{name} ({reduction.name})", results, operands, conditions, inputs)
         self._reduction = reduction
         self._gloo_parts: Sequence[GlooReduction | GlooScatter] = []
-        self._parts: list[Encoding] = [] if super().waits else self._encoded(self._targets)
+        self._parts: list[Encoding] = [] if self.waits else self._encoded(self._targets)
 
     @property
     def _targets(self) -> list[Tensor]:
@@ -214,11 +212,6 @@ class _Sum(Collective):
     @abstractmethod
     def _reduced(self, results: Sequence[Tensor]) -> Sequence[GlooReduction | GlooScatter]:
         """Return likewise the parts of the sum over Gloo."""
-
-    @property
-    def waits(self) -> bool:
-        """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
-        return super().waits or any(part.waits for part in self._parts)
 
     def _undo(self) -> None:
         super()._undo()
@@ -233,11 +226,9 @@ class _Sum(Collective):
         self._gloo_parts = self._reduced(self._targets)
         return [part.start(gloo, self.deadline.left) for part in self._gloo_parts]
 
-    def _decode(self) -> bool:
-        for reduced in self._gloo_parts:
-            reduced.finish()
-        known = [part.finish() for part in self._parts]
-        return any(known)
+    def _decode(self) -> None:
+        for part in (*self._gloo_parts, *self._parts):
+            part.finish()
 
 
 class AllReduce(_Sum):

@@ -1,10 +1,9 @@
 """The network collectives of a process group, which start and end in the order of their calls.
 
 A call is submitted by the thread that makes it, so that several calls stream back to back. If its start has to wait
-(for a job that begins with the group's first collective, for a copy from a CUDA device, for the exponent of a float64
-tensor, for an earlier sum that tells its path, or for the rounds of an exact sum over Gloo), a second thread starts it,
-and later calls queue up behind it: every rank keeps the order of the calls. Large sums of int64 may go over Gloo, in
-that order too (`long_sums`).
+(for a job that begins with the group's first collective, for a copy from a CUDA device, for an earlier sum that tells
+its path, or for the rounds of an exact sum over Gloo), a second thread starts it, and later calls queue up behind it:
+every rank keeps the order of the calls. Large sums of int64 may go over Gloo, in that order too (`long_sums`).
 A third thread waits for results, without the GIL, and completes the calls in the same order.
 
 No wait takes longer than the call has for which it is made: each looks at the deadline of that call, and a call that
@@ -184,7 +183,7 @@ class NetworkQueue:
         """Write the results of an ended collective; if that fails, return the error, which affects only this one."""
         try:
             with torch.inference_mode():
-                non_finite |= collective.finish()
+                collective.finish()
         except Exception as error:
             return self._as_backend_error(error)
         if non_finite:

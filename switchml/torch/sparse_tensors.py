@@ -112,11 +112,9 @@ class SparseAllReduce(Collective):
             self._sums = self._values.new_zeros((len(union), *self._values.shape[1:]))
             self._sums[torch.searchsorted(union, self._places)] = self._values
 
-    def _decode(self) -> bool:
-        if isinstance(self._part, GlooReduction):
+    def _decode(self) -> None:
+        if self._part is not None:
             self._part.finish()
-            return False
-        return self._part is not None and self._part.finish()
 
 
 def _numbered(indices: Tensor, shape: torch.Size) -> Tensor:

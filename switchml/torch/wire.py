@@ -22,8 +22,8 @@ _EXACT: Final = {torch.int8: 2**7, torch.uint8: 2**8 - 1, torch.bool: 1}  # the 
 def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = None) -> int:
     """Return the bits of packets that an element of `dtype` takes in a sum over `world_size` ranks.
 
-    float64 and int64 take one to three words for each element, as the largest magnitude in a packet needs; 96 bits are
-    the most. All others have one lane of 32, 16 or 8 bits. The results of `Codes` take 32 bits, not 8.
+    float64 takes three words for each element, and int64 one to three, as the largest magnitude in a packet needs. All
+    others have one lane of 32, 16 or 8 bits. The results of `Codes` take 32 bits, not 8.
 
     Args:
         dtype: the dtype of the tensors.
@@ -38,8 +38,8 @@ def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = Non
 
 
 def wire_of(dtype: torch.dtype, world_size: int, options: Options) -> Wire | None:
-    """Return the wire for a sum of tensors of any dtype but float64; None for int64, which has only one."""
-    if dtype == torch.int64:
+    """Return the wire for a sum of tensors; None for int64 and float64, which have only one."""
+    if dtype in (torch.int64, torch.float64):
         return None
     if dtype in _EXACT:
         return Integers(next((bits for bits in (8, 16) if world_size * _EXACT[dtype] < 2 ** (bits - 1)), 32))

@@ -27,7 +27,7 @@ def store() -> dist.Store:
 
 CALLS: dict[str, Callable[[dist.ProcessGroup], dist.Work]] = {
     "float32": lambda group: dist.all_reduce(torch.ones(9), group=group, async_op=True),
-    "float64, which needs two sums": lambda group: dist.all_reduce(torch.ones(9).double(), group=group, async_op=True),
+    "float64": lambda group: dist.all_reduce(torch.ones(9).double(), group=group, async_op=True),
     "sparse": lambda group: dist.all_reduce(torch.eye(3).to_sparse(), group=group, async_op=True),
     "broadcast": lambda group: dist.broadcast(torch.ones(9), group=group, group_src=1, async_op=True),
     "all_gather": lambda group: dist.all_gather_single(torch.ones(18), torch.ones(9), group=group, async_op=True),
