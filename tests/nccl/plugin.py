@@ -213,7 +213,7 @@ class Group:
             time.sleep(0.0002)
 
     def all_reduce(self, send: Array, receive: Array, chunk: int) -> None:
-        """All-reduce in chunks of so many elements, of which eight are in flight."""
+        """All-reduce in chunks of `chunk` elements, of which eight are in flight."""
         requests: list[c_void_p | None] = []
         for number, first in enumerate(range(0, send.size, chunk)):
             if number >= STEPS:

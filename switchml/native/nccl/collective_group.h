@@ -56,7 +56,8 @@ class CollectiveGroup {
   bool has_warned_ = false;  // of a failure, which all later calls meet
 };
 
-// What NCCL asked for, in one or several calls. To be destroyed only once test() has set *done or returned an error.
+// A call of NCCL, which is one or several calls of libswitchml. To be destroyed only once test() has set *done or
+// returned an error.
 class CollectiveGroup::Request {
  public:
   Request(CollectiveGroup* group, size_t bytes) : group_(group), bytes_(bytes) {}

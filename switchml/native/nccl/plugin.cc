@@ -251,7 +251,7 @@ Result close_group(void* group) {
   return kSuccess;
 }
 
-// ---- what differs between versions ------------------------------------------------------------------------------
+// ---- functions of one version ---------------------------------------------------------------------------------
 
 Result init(Logger logger) {
   set_logger(logger);

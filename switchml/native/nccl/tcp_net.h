@@ -18,7 +18,7 @@
 
 namespace switchml::nccl {
 
-// What a listener gives the rank that connects to it.
+// The handle that a listener gives to the rank that connects to it.
 struct Handle {
   std::array<char, 8> version;
   uint64_t secret;   // by which the listener knows the rank that it waits for

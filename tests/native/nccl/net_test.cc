@@ -46,7 +46,7 @@ const Table& table(const char* name) {
 
 using HandleMemory = std::array<char, kHandleBytes>;
 
-// What differs between the versions.
+// The functions that differ between the versions.
 struct Version8 {
   const NetV8& net = table<NetV8>("ncclNetPlugin_v8");
   Result init() const { return net.init(keep); }
