@@ -85,7 +85,7 @@ class Slot:
 
 
 class Card:
-    """The device, and an address handle of the switch."""
+    """The device, with address handles of the switch and of the device itself."""
 
     def __init__(self, job: Job) -> None:
         self.context = Context(name=get_device_list()[0].name.decode())
@@ -95,8 +95,15 @@ class Card:
             for entry in self.context.query_gid_table(_GIDS)
             if entry.gid_type == enums.IBV_GID_TYPE_ROCE_V2 and entry.gid_str() == mapped(job.address)
         )
-        route = GlobalRoute(dgid=GID(mapped(job.switch)), sgid_index=index, hop_limit=64)
-        self.to_switch = AH(self.domain, attr=AHAttr(gr=route, is_global=1, port_num=1))
+        self.to_switch, self.to_itself = (
+            AH(
+                self.domain,
+                attr=AHAttr(
+                    gr=GlobalRoute(dgid=GID(mapped(address)), sgid_index=index, hop_limit=64), is_global=1, port_num=1
+                ),
+            )
+            for address in (job.switch, job.address)
+        )
         self.mtu = 128 << self.context.query_port(1).active_mtu
 
 
@@ -127,10 +134,14 @@ class Rank:
 
     def contribute(self, slot: int) -> None:
         message = self.job.contribution(self.number, slot, self.slots[slot].phase)
+        self.send(message, self.card.to_switch, _SWITCH_QUEUE_PAIR, self.job.queue_key)
+        self.slots[slot].sent = time.monotonic()
+
+    def send(self, message: bytes, to: AH, pair: int, queue_key: int) -> None:
         self.outgoing.write(message, len(message))
         piece = SGE(self.outgoing.buf, len(message), self.outgoing.lkey)
         request = SendWR(opcode=enums.IBV_WR_SEND, num_sge=1, sg=[piece])
-        request.set_wr_ud(self.card.to_switch, _SWITCH_QUEUE_PAIR, self.job.queue_key)
+        request.set_wr_ud(to, pair, queue_key)
         self.pair.post_send(request)
         end = time.monotonic() + _DEADLINE
         while not (done := self.sent.poll(1)[1]):
@@ -139,7 +150,6 @@ class Rank:
             time.sleep(0)
         if done[0].status != enums.IBV_WC_SUCCESS:
             raise OSError(f"a message was not sent: status {done[0].status}")
-        self.slots[slot].sent = time.monotonic()
 
     def resend_overdue(self, counts: Counts) -> None:
         for number, slot in enumerate(self.slots):
@@ -178,6 +188,23 @@ class Rank:
         return all(slot.phase == self.job.phases for slot in self.slots)
 
 
+def require_key(sender: Rank, receiver: Rank) -> None:
+    """Check that a card drops what has the last epoch's Q_Key, and not what comes after it."""
+    job = sender.job
+    for key, text in ((job.queue_key - 1, b"last epoch"), (job.queue_key, b"this epoch")):
+        sender.send(text, sender.card.to_itself, receiver.pair.qp_num, key)
+    end = time.monotonic() + _DEADLINE
+    while not (heard := receiver.received.poll(_BUFFERS)[1]):
+        if time.monotonic() > end:
+            raise TimeoutError("the message with the right Q_Key did not arrive")
+        time.sleep(0)
+    for done in heard:
+        message = receiver.incoming.read(done.byte_len, done.wr_id * receiver.bytes)[_GRH_BYTES:]
+        if message != b"this epoch":
+            raise OSError(f"a message with a wrong Q_Key was received: {message!r}")
+        receiver.post(done.wr_id)
+
+
 def say(**report: Any) -> None:
     print(json.dumps(report), flush=True)  # noqa: T201 (the guest's console)
 
@@ -186,6 +213,7 @@ def main(address: str, switch: str, *numbers: str) -> None:
     job = Job(address, switch, *map(int, numbers))
     card = Card(job)
     ranks = [Rank(job, card, job.first + number) for number in range(job.ranks)]
+    require_key(*ranks[:2])
     say(queue_pairs=[rank.pair.qp_num for rank in ranks], mtu=card.mtu)
     while sys.stdin.readline().strip() != "go":
         pass

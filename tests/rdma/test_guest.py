@@ -206,7 +206,7 @@ def dissected(capture: Path, condition: str) -> list[str]:
 
 @LONG
 def test_pyverbs(tmp_path: Path, image: Image, figure: Figure) -> None:
-    """Let rdma-core's binding for Python be the client, in the same guest."""
+    """Let rdma-core's binding for Python be the client, in the same guest; it also tries the last epoch's Q_Key."""
     python = "/usr/bin/python3"
     if subprocess.run([python, "-I", "-c", "import pyverbs"], capture_output=True, timeout=SECONDS).returncode:
         pytest.skip("skipped: no pyverbs: apt-get install python3-pyverbs")
