@@ -10,6 +10,7 @@ from switchml.torch.compression.compressor import Compressor, Outcome, Place, Ro
 from switchml.torch.compression.control import DelayControl
 from switchml.torch.compression.exchange import Exchange
 from switchml.torch.compression.hook import CompressionState, compression_hook
+from switchml.torch.compression.hosts import HostCompressionState
 from switchml.torch.compression.memory import ErrorFeedback, Memory, MomentumCorrection, MovingAverage, NoMemory
 from switchml.torch.compression.requests import Average, FromLeader, Gather, Largest, Request, Sparse, Sum
 from switchml.torch.compression.table import METHODS, by_name, table
@@ -24,6 +25,7 @@ __all__ = [
     "Exchange",
     "FromLeader",
     "Gather",
+    "HostCompressionState",
     "Largest",
     "Memory",
     "MomentumCorrection",

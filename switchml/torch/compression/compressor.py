@@ -104,6 +104,8 @@ class Compressor(ABC):
     """The gradients that `rounds` gets: whole buckets, or one parameter at a time."""
     positional: ClassVar[bool] = False
     """True if an element of the result depends only on the elements at the same place, so that it can be scattered."""
+    selects: ClassVar[bool] = False
+    """True if a contribution is zero but for some elements, which may be anywhere."""
     knows_own: ClassVar[bool] = True
     """True if the outcome has the gradient for which this rank's contribution stands, as error feedback needs."""
     unbiased: bool = False

@@ -65,7 +65,7 @@ class Exchange:
             )
         compressor.check(parent.size())
         self.compressor = compressor
-        self.rank, self.size = parent.rank(), parent.size()
+        self.rank, self.size = int(parent.rank()), int(parent.size())
         ranks, limit = dist.get_process_group_ranks(parent), timedelta(seconds=positive_seconds(timeout))
         # Other ranks, such as those of other columns of a mesh, make other groups at the same time, or none.
         self.groups = [

@@ -60,6 +60,7 @@ class TopK(Compressor):
     name = "topk"
     sent = "64 · density"
     requests = (Gather,)
+    selects = True
     per = "parameter"
     memory = "error feedback"
 
@@ -85,6 +86,7 @@ class ThresholdV(Compressor):
     name = "threshold"
     sent = "64 for each element above it"
     requests = (Gather, Gather)
+    selects = True
     per = "parameter"
     memory = "error feedback"
 
@@ -124,6 +126,7 @@ class Dgc(Compressor):
     name = "dgc"
     sent = "about 64 · density"
     requests = (Gather, Gather)
+    selects = True
     per = "parameter"
     memory = "momentum correction"
 
@@ -151,6 +154,7 @@ class AdaQ(Compressor):
     name = "adaq"
     sent = "about 32 · density"
     requests = (Gather, Gather)
+    selects = True
     per = "parameter"
     memory = "error feedback"
 

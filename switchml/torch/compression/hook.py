@@ -22,7 +22,7 @@ from switchml.torch.compression.requests import Request
 from switchml.torch.compression.sums import Dense
 from switchml.torch.compression.table import memory_for
 
-__all__ = ["CompressionState", "compression_hook"]
+__all__ = ["CompressionState", "compression_hook", "rounds_of_bucket"]
 
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 _WARM_UP: Final[tuple[Compressor, Memory]] = Dense(), NoMemory()  # no state of a training is in them
@@ -80,13 +80,25 @@ class CompressionState:
         self._sizes = self._sizes_of(model)
         self.compressor = compressor
         self.memory = memory_for(compressor, memory)
-        self._exchange = Exchange(compressor, group, timeout)
+        self._exchange = self._exchange_of(compressor, group, timeout)
         self.memory.attach(self._sizes)
         self._warm_up_steps = warm_up_steps
         self._scale = scale
         self._last_scale: float | None = None
         self.step = 0
         self._begun = False  # the current step has submitted a bucket
+
+    def _exchange_of(self, compressor: Compressor, group: dist.ProcessGroup | None, timeout: float) -> Exchange:
+        return Exchange(compressor, group, timeout)
+
+    @property
+    def _rank(self) -> int:
+        """The number of this rank among all that have a state."""
+        return self._exchange.rank
+
+    @property
+    def _world_size(self) -> int:
+        return self._exchange.size
 
     def _sizes_of(self, model: nn.Module) -> dict[str, int]:
         """Return the number of elements of each tensor that the memory keeps something for, by its name."""
@@ -116,11 +128,13 @@ class CompressionState:
 
     def _average(self, buffer: Tensor, pieces: Mapping[str, Tensor]) -> Future[Tensor]:
         """Return the future of the averages of `buffer`, which consists of these pieces, and will have them."""
-        warms_up = self.step < self._warm_up_steps
-        compressor, memory = _WARM_UP if warms_up else (self.compressor, self.memory)
+        compressor, memory = self._method_of_step()
         return self._exchange.submit(
             self._of_bucket(buffer, pieces, compressor, memory, self.step), compressor.requests
         )
+
+    def _method_of_step(self) -> tuple[Compressor, Memory]:
+        return _WARM_UP if self.step < self._warm_up_steps else (self.compressor, self.memory)
 
     def rescale(self, factor: float) -> None:
         """Multiply all that is kept in units of a gradient, because a loss scale was multiplied by `factor`.
@@ -144,12 +158,12 @@ class CompressionState:
                 states of all ranks of a training with this number of ranks.
 
         """
-        ranks = [self._exchange.rank] if world_size is None else list(range(world_size))
+        ranks = [self._rank] if world_size is None else list(range(world_size))
         state: dict[str, Any] = self._settings() | {
             "steps": self.step + self._begun,
             "seed": self._seed,
             "scale": self._last_scale or 0.0,
-            "world_size": self._exchange.size if world_size is None else world_size,
+            "world_size": self._world_size if world_size is None else world_size,
         }
         for rank in ranks:
             state[f"rank {rank}: compressor"] = json.dumps(self.compressor.state_dict())
@@ -171,8 +185,8 @@ class CompressionState:
             if state.get(what) != own:
                 raise ValueError(f"the checkpoint is of the {what} {state.get(what)}, and this training has {own}")
         saved = int(state["world_size"])
-        same = saved == self._exchange.size
-        ranks = [self._exchange.rank] if same else list(range(saved))
+        same = saved == self._world_size
+        ranks = [self._rank] if same else list(range(saved))
         loaded = {
             (kind, name): _mean([_entry(state, rank, kind, name, saved) for rank in ranks], tensor, name)
             for name, tensors in self.memory.tensors.items()
@@ -181,7 +195,7 @@ class CompressionState:
         self._require_same_model(state, ranks[0])
         for (kind, name), tensor in loaded.items():
             self.memory.tensors[name][kind].copy_(tensor)
-        self.compressor.load_state_dict(json.loads(state[f"rank {self._exchange.rank % saved}: compressor"]))
+        self.compressor.load_state_dict(json.loads(state[f"rank {self._rank % saved}: compressor"]))
         self.step, self._begun = int(state["steps"]), False
         self._seed = int(state["seed"])
         self._last_scale = float(state["scale"]) or None
@@ -250,7 +264,7 @@ class CompressionState:
         filled = sorted((name, piece) for name, piece in pieces.items() if piece.numel())
         given = [memory.begin(name, torch.zeros(len(piece)) if bad else piece.float()) for name, piece in filled]
         places = [Place(name, step, self._exchange.rank, self._exchange.size, self._seed) for name, _ in filled]
-        averaged = yield from flagged(_rounds(compressor, given, places), bad)
+        averaged = yield from flagged(rounds_of_bucket(compressor, given, places), bad)
         for number, (name, piece) in enumerate(filled):
             if averaged is None:
                 memory.drop(name)
@@ -266,7 +280,7 @@ def compression_hook(state: CompressionState, bucket: dist.GradBucket) -> torch.
     return state.submit(bucket)
 
 
-def _rounds(
+def rounds_of_bucket(
     compressor: Compressor, given: Sequence[Tensor], places: Sequence[Place]
 ) -> Generator[Request, Tensor, list[Outcome]]:
     """Return the outcome of each parameter of a bucket."""

@@ -304,6 +304,7 @@ class RandomK(Compressor):
     name = "randomk"
     sent = "32 · density"
     requests = (Average,)
+    selects = True
     memory: MemoryName = "error feedback"
 
     def __init__(self, density: float = 0.3, unbiased: bool = False) -> None:
@@ -339,6 +340,7 @@ class SharedTopK(Compressor):
     name = "shared_topk"
     sent = "32 · density; the leader 64 · density"
     requests = (FromLeader, Average)
+    selects = True
     memory = "error feedback"
 
     def __init__(self, density: float = 0.01) -> None:

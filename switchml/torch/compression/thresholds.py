@@ -127,6 +127,7 @@ class Sidco(Compressor):
 
     name = "sidco"
     requests: ClassVar[tuple[type[Request], ...]] = (Gather, Gather)
+    selects = True
     sent = "about 64 · density"
     per = "parameter"
     memory = "error feedback"
