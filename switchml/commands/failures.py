@@ -14,6 +14,7 @@ from switchml.common.errors import (
     NoFabricError,
     NotEndedError,
     OperationError,
+    SketchError,
     TopologyFileError,
 )
 from switchml.controller.errors import (
@@ -28,7 +29,7 @@ from switchml.controller.errors import (
 
 __all__ = ["Failure", "exit_code", "explain"]
 
-_BAD_VALUES: Final = (ConfigurationError, TopologyFileError, ConfigError, InvalidRequest)
+_BAD_VALUES: Final = (ConfigurationError, SketchError, TopologyFileError, ConfigError, InvalidRequest)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _LIMITS: Final = {
     errno.EFBIG: "a file cannot be written: {}; raise the limit on the size of files (`ulimit -f`)",

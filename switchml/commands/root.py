@@ -50,6 +50,10 @@ _COMMANDS: Final = {
     ),
     "status": ("fabric:status", "Show the fabric: processes, switches, agents, live jobs."),
     "switch": ("switch:switch_group", "Show switches, and let them drop packets on purpose."),
+    "synthesize": (
+        "synthesize:synthesize_schedule",
+        "Find a schedule of a collective for a topology, also through an aggregation switch (docs/synthesis.md).",
+    ),
     "top": ("top:show_top", "Show live jobs with rates, retransmissions and lagging ranks, until interrupted."),
     "topology": (
         "topology:topology_group",

@@ -11,12 +11,16 @@ __all__ = [
     "LogNotFoundError",
     "NamespaceError",
     "NoFabricError",
+    "NoRouteError",
     "NotEndedError",
     "NoStepsError",
     "OperationError",
     "ProgramNotFoundError",
     "RemoteRanksError",
     "RunDirectoryError",
+    "ScheduleError",
+    "SketchError",
+    "SolverError",
     "StartError",
     "TopologyFileError",
 ]
@@ -92,3 +96,19 @@ class DrawingError(OperationError):
 
 class CertificateError(OperationError):
     """A certificate cannot be created."""
+
+
+class SketchError(OperationError):
+    """A topology or a sketch for synthesis is not valid."""
+
+
+class NoRouteError(OperationError):
+    """Ranks that must exchange data are not connected by the links that a topology and a sketch allow."""
+
+
+class SolverError(OperationError):
+    """The solver is not installed, or has found nothing in the time given."""
+
+
+class ScheduleError(OperationError):
+    """A schedule of a collective is not valid."""
