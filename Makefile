@@ -207,7 +207,7 @@ $(TORCH_VENV)/packages.stamp: Makefile | machine
 $(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(TORCH_VENV)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
-	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,torch,torchft,tune]'
+	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,synthesis,torch,torchft,tune]'
 	@touch $@
 
 clean:
