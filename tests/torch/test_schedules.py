@@ -1,6 +1,7 @@
 """Synthesized schedules over process groups, compared with torch's collectives."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from switchml.common.schedules import COLLECTIVES, Schedule, load
 from switchml.topologies.synthesis import sketch
 from switchml.topologies.synthesis.synthesize import synthesize
 from switchml.torch.schedules import ScheduledCollective
+from tests.fabric.doc_blocks import blocks_of
 from tests.torch.torch_harness import Ranks
 
 pytest.importorskip("highspy", reason="highspy is not installed")
@@ -77,20 +79,19 @@ def test_schedules_over_gloo_give_what_torch_gives(
     Ranks(server, None).run(world_size, compared, schedule(tmp_path, collective, world_size), backend="gloo")
 
 
-def through_switch(rank: int, plan: Schedule) -> None:
-    attached = sorted({rank for send in plan.sends if len(send.sources) > 1 for rank in send.sources})
-    switch = dist.new_group(attached, backend="switchml")
-    run = ScheduledCollective(plan, switch_group=switch if rank in attached else None)
-    own = torch.arange(VALUES, dtype=torch.int32) * (rank + 1)
-    run(own, own)
-    assert torch.equal(own, torch.arange(VALUES, dtype=torch.int32) * sum(range(1, plan.ranks + 1)))
+def through_switch(rank: int, block: str, directory: Path) -> None:
+    os.chdir(directory)
+    gradients = torch.arange(VALUES, dtype=torch.int32) * (rank + 1)
+    exec(block, globals() | {"gradients": gradients})
+    assert torch.equal(gradients, torch.arange(VALUES, dtype=torch.int32) * (1 + 2 + 3 + 4))
 
 
 def test_the_switch_sums_what_hosts_send(ranks: Ranks, tmp_path: Path) -> None:
     cheap = {"gpus": [0], "alpha": 1, "beta": 5}  # so that it wins already with two hosts
     plan = schedule(tmp_path, "all-reduce", 4, aggregation_switch=cheap)
     assert any(len(send.sources) > 1 for send in plan.sends)
-    ranks.run(4, through_switch, plan, backend="gloo")
+    [block] = [block for block in blocks_of("docs/synthesis.md") if block.language == "python"]
+    ranks.run(4, through_switch, block.text, tmp_path, backend="gloo")
 
 
 def refused(rank: int, plan: Schedule, through: Schedule) -> None:

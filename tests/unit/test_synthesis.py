@@ -18,7 +18,7 @@ from switchml.common import schedules
 from switchml.common.errors import DrawingError, NoRouteError, ScheduleError, SketchError, SolverError
 from switchml.common.schedules import COLLECTIVES, Schedule, Send
 from switchml.topologies.synthesis import msccl, routing, simulate, sketch, timeline
-from switchml.topologies.synthesis.sketch import PACKAGED, Network
+from switchml.topologies.synthesis.sketch import PACKAGED, SketchedNetwork
 from switchml.topologies.synthesis.synthesize import Synthesis, synthesize
 
 SECONDS = 120.0  # these searches take a second or two
@@ -33,13 +33,13 @@ def content(name: str) -> dict[str, Any]:
     return read
 
 
-def written(tmp_path: Path, topology: dict[str, Any], sketched: dict[str, Any]) -> Network:
+def written(tmp_path: Path, topology: dict[str, Any], sketched: dict[str, Any]) -> SketchedNetwork:
     for name, one in (("topology", topology), ("sketch", sketched)):
         (tmp_path / f"{name}.json").write_text(json.dumps(one))
     return sketch.load(str(tmp_path / "topology.json"), str(tmp_path / "sketch.json"))
 
 
-def small(tmp_path: Path, hosts: int, parts: int = 1, **topology: Any) -> Network:
+def small(tmp_path: Path, hosts: int, parts: int = 1, **topology: Any) -> SketchedNetwork:
     """Return hosts of two GPUs, of which GPU 0 sends to GPU 1 of other hosts, and is attached to a switch."""
     return written(
         tmp_path,
@@ -340,7 +340,7 @@ def test_bad_topologies_and_sketches_are_named(
         written(tmp_path, content("ndv2-1mb") | topology, content("ndv2-x2") | sketched)
 
 
-def cut_off(tmp_path: Path) -> Network:
+def cut_off(tmp_path: Path) -> SketchedNetwork:
     """Return a host of two GPUs with a link in one direction only."""
     one_way = {"links": [[0, 0], [1, 0]], "invbws": [[0, 0], [5, 0]], "betas": [[0, 0], [5, 0]]}
     return written(tmp_path, {"name": "one way", "gpus_per_node": 2, "nics_per_node": 1} | one_way, content("ndv2-x1"))

@@ -12,9 +12,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from switchml.topologies.synthesis import ordering
-from switchml.topologies.synthesis.ordering import Task
-from switchml.topologies.synthesis.routing import Program
-from switchml.topologies.synthesis.sketch import Link, Network, Pair
+from switchml.topologies.synthesis.ordering import UntimedSend
+from switchml.topologies.synthesis.routing import IntegerProgram
+from switchml.topologies.synthesis.sketch import LinkCost, Pair, SketchedNetwork
 
 __all__ = ["join"]
 
@@ -25,8 +25,8 @@ _Run = tuple[int, ...]
 
 
 def join(
-    network: Network, tasks: Sequence[Task], starts: Sequence[float], seconds: float
-) -> tuple[list[Task], list[float]]:
+    network: SketchedNetwork, tasks: Sequence[UntimedSend], starts: Sequence[float], seconds: float
+) -> tuple[list[UntimedSend], list[float]]:
     """Return the tasks, some of them joined, and their starts; those given if joining is not worth it."""
     lanes = _lanes(network, tasks, starts)
     if not any(_LONGEST * link.first * _WORTHWHILE > link.cost(_LONGEST) for _, link in lanes):
@@ -41,7 +41,9 @@ def join(
     return joined, ordering.improve(joined, [times[run[0]] for run in runs])
 
 
-def _lanes(network: Network, tasks: Sequence[Task], starts: Sequence[float]) -> list[tuple[list[int], Link]]:
+def _lanes(
+    network: SketchedNetwork, tasks: Sequence[UntimedSend], starts: Sequence[float]
+) -> list[tuple[list[int], LinkCost]]:
     """Return the tasks on each link between hosts, in the order of their starts."""
     lanes: dict[tuple[Pair, bool], list[int]] = defaultdict(list)
     for number in sorted(range(len(tasks)), key=lambda number: starts[number]):
@@ -53,10 +55,13 @@ def _lanes(network: Network, tasks: Sequence[Task], starts: Sequence[float]) -> 
 
 
 def _chosen(
-    tasks: Sequence[Task], starts: Sequence[float], lanes: Sequence[tuple[Sequence[int], Link]], seconds: float
+    tasks: Sequence[UntimedSend],
+    starts: Sequence[float],
+    lanes: Sequence[tuple[Sequence[int], LinkCost]],
+    seconds: float,
 ) -> tuple[list[_Run], list[float]]:
     """Return the runs of tasks that are sent together, single ones included, and the start of each task."""
-    program = Program()
+    program = IntegerProgram()
     longest = max(start + task.seconds for start, task in zip(starts, tasks, strict=True))
     time = program.variable(0, longest)
     begins = [program.variable(0, longest) for _ in tasks]
@@ -99,7 +104,7 @@ def _scaled(terms: dict[int, float], factor: float) -> dict[int, float]:
     return dict.fromkeys(terms, factor)
 
 
-def _neighbours(tasks: Sequence[Task], starts: Sequence[float]) -> dict[tuple[int, int], frozenset[Hashable]]:
+def _neighbours(tasks: Sequence[UntimedSend], starts: Sequence[float]) -> dict[tuple[int, int], frozenset[Hashable]]:
     """Return the pairs of tasks of which one directly follows the other on a resource, and these resources."""
     used: dict[Hashable, list[int]] = defaultdict(list)
     for number in sorted(range(len(tasks)), key=lambda number: starts[number]):
@@ -113,7 +118,7 @@ def _neighbours(tasks: Sequence[Task], starts: Sequence[float]) -> dict[tuple[in
 
 
 def _runs(
-    tasks: Sequence[Task], lane: Sequence[int], neighbours: Mapping[tuple[int, int], frozenset[Hashable]]
+    tasks: Sequence[UntimedSend], lane: Sequence[int], neighbours: Mapping[tuple[int, int], frozenset[Hashable]]
 ) -> list[_Run]:
     """Return what may be one message: tasks that directly follow one another on all that they share."""
     joinable = [
@@ -128,11 +133,11 @@ def _runs(
     ]
 
 
-def _renumbered(task: Task, places: Mapping[int, int]) -> Task:
+def _renumbered(task: UntimedSend, places: Mapping[int, int]) -> UntimedSend:
     return dataclasses.replace(task, after=tuple(sorted({places[number] for number in task.after})))
 
 
-def _merged(tasks: Sequence[Task], run: _Run, link: Link, places: Mapping[int, int]) -> Task:
+def _merged(tasks: Sequence[UntimedSend], run: _Run, link: LinkCost, places: Mapping[int, int]) -> UntimedSend:
     """Return the tasks of a run as one."""
     return _renumbered(
         dataclasses.replace(

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from switchml.common.errors import NoRouteError, SketchError, SolverError
-from switchml.topologies.synthesis.sketch import Network, Pair
+from switchml.topologies.synthesis.sketch import Pair, SketchedNetwork
 
-__all__ = ["Demand", "Program", "Routes", "find_routes"]
+__all__ = ["Demand", "IntegerProgram", "Routes", "find_routes"]
 
 _SEED: Final = 1
 _REFINING: Final = 0.25  # of the time, for the preference among equally fast routes
@@ -56,11 +56,11 @@ class Routes:
 
     @property
     def proven(self) -> bool:
-        """Whether no routes need less time."""
+        """True if no routes need less time."""
         return self.bound >= self.time * (1 - 1e-4)
 
 
-class Program:
+class IntegerProgram:
     """A mixed integer program for HiGHS, with one thread and a fixed seed.
 
     Raises:
@@ -119,7 +119,7 @@ class Program:
         return list(self._solver.getSolution().col_value)
 
 
-def find_routes(network: Network, demands: Sequence[Demand], seconds: float) -> Routes:
+def find_routes(network: SketchedNetwork, demands: Sequence[Demand], seconds: float) -> Routes:
     """Return routes for all demands that need little time; the fewest, if the solver proves it in this many seconds.
 
     Raises:
@@ -131,11 +131,11 @@ def find_routes(network: Network, demands: Sequence[Demand], seconds: float) -> 
 
 
 class _Routing:
-    def __init__(self, network: Network, demands: Sequence[Demand]) -> None:
+    def __init__(self, network: SketchedNetwork, demands: Sequence[Demand]) -> None:
         self._network, self._demands = network, demands
         self._allowed = _allowed_links(network, demands)
         self._classes = _Classes(network, demands, self._allowed)
-        self._program = Program()
+        self._program = IntegerProgram()
         self._taken: dict[int, int] = {}  # by class of (chunk, link), the variable that says whether it is taken
         self._arrivals: dict[int, int] = {}  # by class of (chunk, node)
         self._time = self._program.variable(0, math.inf)
@@ -160,7 +160,7 @@ class _Routing:
         if refining:
             self._program.at_least(-time * (1 + _SLACK), {self._time: -1.0})
             preferred = self._program.minimize(self._preference(), refining)
-            # A search that ran out of time would leave routes that nobody prefers, and that differ from run to run.
+            # The routes of a search that ran out of time would differ from run to run.
             if preferred is not None and preferred[1] >= preferred[0] - 1e-3:
                 values = self._program.values()
         links = tuple(
@@ -270,14 +270,14 @@ def _sum(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, f
     return {column: first.get(column, 0.0) + second.get(column, 0.0) for column in (*first, *second)}
 
 
-def _latest(network: Network, allowed: Collection[Pair]) -> float:
+def _latest(network: SketchedNetwork, allowed: Collection[Pair]) -> float:
     """Return a time by which a chunk that does not wait has arrived everywhere: it takes no node twice."""
     local = max((network.links[pair].first for pair in allowed if not network.crosses(pair)), default=0.0)
     across = max((network.links[pair].first for pair in allowed if network.crosses(pair)), default=0.0)
     return across + local * 2 * (network.gpus - 1)
 
 
-def _allowed_links(network: Network, demands: Sequence[Demand]) -> list[dict[Pair, None]]:
+def _allowed_links(network: SketchedNetwork, demands: Sequence[Demand]) -> list[dict[Pair, None]]:
     """Return by chunk the links on its shortest paths, counted in hops; other hosts do not pass it on to hosts."""
     ones = {pair: 1.0 for pair in network.links if pair[1] != network.switch}
     hops = {node: _distances(node, ones, ones) for node in range(network.ranks + 1)}
@@ -319,9 +319,11 @@ def _distances(source: int, pairs: Collection[Pair], costs: Mapping[Pair, float]
 
 
 class _Classes:
-    """What the symmetries of the sketch make equal: routes, as (chunk, link), and arrivals, as (chunk, node)."""
+    """Classes of (chunk, link) and of (chunk, node) that the symmetries of the sketch make equal."""
 
-    def __init__(self, network: Network, demands: Sequence[Demand], allowed: Sequence[Mapping[Pair, None]]) -> None:
+    def __init__(
+        self, network: SketchedNetwork, demands: Sequence[Demand], allowed: Sequence[Mapping[Pair, None]]
+    ) -> None:
         nodes = network.ranks + 1
         self._nodes, self._squared = nodes, nodes * nodes
         self._links = list(range(len(demands) * self._squared))

@@ -8,14 +8,14 @@ from collections.abc import Hashable, Iterator
 
 from switchml.common.errors import ScheduleError
 from switchml.common.schedules import Schedule, Send, check_conditions
-from switchml.topologies.synthesis.sketch import Network, Pair
+from switchml.topologies.synthesis.sketch import Pair, SketchedNetwork
 
 __all__ = ["check"]
 
 _ROUNDING = 1e-5  # microseconds
 
 
-def check(schedule: Schedule, network: Network) -> None:
+def check(schedule: Schedule, network: SketchedNetwork) -> None:
     """Raise ScheduleError unless the schedule does what its collective promises, and the network can carry it.
 
     A rank has a whole chunk before it sends a part of it (store and forward). A link carries one message at a time, and
@@ -45,13 +45,13 @@ def check(schedule: Schedule, network: Network) -> None:
                 raise ScheduleError(f"{resource} is used twice at once, by {first} and by {second}")
 
 
-def _pairs(send: Send, network: Network) -> list[Pair]:
+def _pairs(send: Send, network: SketchedNetwork) -> list[Pair]:
     if len(send.sources) == len(send.destinations) == 1:
         return [(send.sources[0], send.destinations[0])]
     return list(_through_the_switch(send, network))
 
 
-def _through_the_switch(send: Send, network: Network) -> Iterator[Pair]:
+def _through_the_switch(send: Send, network: SketchedNetwork) -> Iterator[Pair]:
     if sorted(send.sources) != sorted(send.destinations) or not network.aggregating:
         raise ScheduleError(f"{send} is between several ranks, but not a sum in the aggregation switch")
     for rank in send.sources:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from switchml.common.errors import SketchError
 
-__all__ = ["PACKAGED", "Link", "Network", "load"]
+__all__ = ["PACKAGED", "LinkCost", "SketchedNetwork", "load"]
 
 PACKAGED: Final = Path(__file__).parent / "files"
 """Topologies and sketches that come with SwitchML; a name without a suffix or a folder is one of them."""
@@ -26,14 +26,14 @@ _LARGEST: Final = 1024  # ranks; schedules of more take days to find
 
 
 @dataclasses.dataclass(frozen=True)
-class Link:
+class LinkCost:
     """The cost of a link in microseconds: of the first chunk of a message, and of each further one."""
 
     first: float
     further: float
 
     def cost(self, chunks: int) -> float:
-        """Return the time that a message of so many chunks takes."""
+        """Return the time that a message of this many chunks takes."""
         return self.first + (chunks - 1) * self.further
 
 
@@ -41,7 +41,7 @@ Pair = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class SketchedNetwork:
     """The links between the ranks of a job, and what the sketch says about their use.
 
     Args:
@@ -56,13 +56,13 @@ class Network:
         preference: what to prefer among equally fast routes: "uc-min" or "uc-max", few or many links within a host;
             "minmax" or "maxmin", a small load of the busiest link or a large one of the least busy; "none".
         chunks_per_rank: into how many chunks each rank's data is divided.
-        aggregating: the GPUs of each host that are attached to the aggregation switch; none if there is none.
+        aggregating: the GPUs of each host that are attached to the aggregation switch; empty without one.
     """
 
     name: str
     hosts: int
     gpus: int
-    links: Mapping[Pair, Link]
+    links: Mapping[Pair, LinkCost]
     ports: tuple[frozenset[Pair], ...] = ()
     senders: Mapping[int, frozenset[int]] = dataclasses.field(default_factory=dict)
     own_first: bool = False
@@ -82,14 +82,14 @@ class Network:
         return self.ranks
 
     def host(self, rank: int) -> int:
-        """Return the host of a rank; the aggregation switch is on a host of its own."""
+        """Return the host of a rank; the aggregation switch counts as a separate host."""
         return rank // self.gpus
 
     def crosses(self, pair: Pair) -> bool:
         """Return whether a link leads to another host."""
         return self.host(pair[0]) != self.host(pair[1])
 
-    def reversed(self) -> Network:
+    def reversed(self) -> SketchedNetwork:
         """Return the network with every link turned around. Chunks leave where they entered."""
         links = {(receiver, sender): link for (sender, receiver), link in self.links.items()}
         ports = tuple(frozenset((receiver, sender) for sender, receiver in port) for port in self.ports)
@@ -105,7 +105,7 @@ class Network:
         return dataclasses.replace(self, links=links, ports=ports, senders=senders, own_first=False)
 
 
-def load(topology: str, sketch: str) -> Network:
+def load(topology: str, sketch: str) -> SketchedNetwork:
     """Return the network of a topology and a sketch: names of packaged ones, or files. Raises SketchError."""
     try:
         return _Reader(_read(topology), _read(sketch)).network()
@@ -177,12 +177,12 @@ class _Reader:
         self._gpus = topology.whole("gpus_per_node", _LARGEST)
         self._hosts = sketch.whole("nnodes", _LARGEST // self._gpus)
 
-    def network(self) -> Network:
+    def network(self) -> SketchedNetwork:
         topology, sketch = self._topology, self._sketch
         links = self._links_of_a_host()
         intranode = sketch.object("intranode_sketch")
         switches = self._switches(intranode, links)
-        network = Network(
+        network = SketchedNetwork(
             name=str(topology["name"]),
             hosts=self._hosts,
             gpus=self._gpus,
@@ -197,11 +197,11 @@ class _Reader:
         )
         if self._hosts > 1:
             network = self._with_other_hosts(network, sketch.object("internode_sketch"))
-        if "aggregation_switch" in topology:
+        if self._hosts > 1 and "aggregation_switch" in topology:
             network = self._with_aggregation_switch(network, topology.object("aggregation_switch"))
         return dataclasses.replace(network, symmetries=tuple(self._symmetries(network)))
 
-    def _links_of_a_host(self) -> dict[Pair, Link]:
+    def _links_of_a_host(self) -> dict[Pair, LinkCost]:
         """Return the links within a host: of matrices, of a cube mesh, or between all."""
         topology, gpus = self._topology, self._gpus
         if "links" in topology:
@@ -226,7 +226,7 @@ class _Reader:
             "links, invbws and betas instead, [receiver][sender]"
         )
 
-    def _with_other_hosts(self, network: Network, internode: _Fields) -> Network:
+    def _with_other_hosts(self, network: SketchedNetwork, internode: _Fields) -> SketchedNetwork:
         """Add the links between hosts. TACCL's rule: connections share the network cards of their host evenly."""
         if internode["strategy"] != "relay":
             raise SketchError(f"{internode.place}: the strategy {internode['strategy']!r} is unknown; it is 'relay'")
@@ -234,7 +234,7 @@ class _Reader:
         cards = self._topology.whole("nics_per_node", _LARGEST)
         sharing = max(1.0, len(connections) / cards)
         further = self._topology.time("remote_beta")
-        link = Link(self._topology.time("remote_invbw") + further * (sharing - 1), further * sharing)
+        link = LinkCost(self._topology.time("remote_invbw") + further * (sharing - 1), further * sharing)
         bases = range(0, self._hosts * self._gpus, self._gpus)
         between = [(a + i, b + j) for i in bases for j in bases if i != j for a, b in connections]
         ports = []
@@ -288,18 +288,18 @@ class _Reader:
             raise SketchError(f"{given.place}: no sender is named for the chunks of GPUs {missing}; name one for each")
         return found
 
-    def _with_aggregation_switch(self, network: Network, given: _Fields) -> Network:
+    def _with_aggregation_switch(self, network: SketchedNetwork, given: _Fields) -> SketchedNetwork:
         """Add a node that sums what one GPU of each host sends it, and sends the sum to all of them."""
         gpus = tuple(self._gpu(gpu, given.place) for gpu in given["gpus"])
         if not gpus or len(set(gpus)) != len(gpus):
             raise SketchError(f"{given.place}: gpus names at least one GPU, and each once")
         further = given.time("beta")
-        link = Link(given.time("alpha") + further, further)
+        link = LinkCost(given.time("alpha") + further, further)
         attached = [gpu + base for base in range(0, network.ranks, self._gpus) for gpu in gpus]
         both = [pair for rank in attached for pair in ((rank, network.switch), (network.switch, rank))]
         return dataclasses.replace(network, links={**network.links, **dict.fromkeys(both, link)}, aggregating=gpus)
 
-    def _switches(self, intranode: _Fields, links: Mapping[Pair, Link]) -> list[list[int]]:
+    def _switches(self, intranode: _Fields, links: Mapping[Pair, LinkCost]) -> list[list[int]]:
         """Return the sets of GPUs that are connected by a switch within their host."""
         if intranode["strategy"] != "switch":
             return []
@@ -324,7 +324,7 @@ class _Reader:
             raise SketchError(f"{intranode.place}: {strategy!r} is unknown; see docs/synthesis.md for the strategies")
         return str(strategy)
 
-    def _symmetries(self, network: Network) -> Iterator[tuple[int, ...]]:
+    def _symmetries(self, network: SketchedNetwork) -> Iterator[tuple[int, ...]]:
         """Yield the permutations of symmetry_offsets, each checked."""
         for given in self._sketch.get("symmetry_offsets", []):
             offset, group = (int(number) for number in given)
@@ -359,9 +359,9 @@ class _Reader:
             raise SketchError(f"{self._topology.place}: {key} is not a matrix of {self._gpus} x {self._gpus} numbers")
         return rows
 
-    def _link(self, first: Any, further: Any) -> Link:
+    def _link(self, first: Any, further: Any) -> LinkCost:
         costs = _Fields(f"{self._topology.place}: link", {"invbw": first, "beta": further})
-        return Link(costs.time("invbw"), costs.time("beta"))
+        return LinkCost(costs.time("invbw"), costs.time("beta"))
 
 
 def _switch_ports(switches: list[list[int]], hosts: int, gpus: int) -> Iterator[frozenset[Pair]]:

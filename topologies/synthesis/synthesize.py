@@ -9,9 +9,9 @@ from typing import Any
 
 from switchml.common.schedules import Schedule
 from switchml.topologies.synthesis import contiguity, ordering, routing, simulate
-from switchml.topologies.synthesis.ordering import Task
+from switchml.topologies.synthesis.ordering import UntimedSend
 from switchml.topologies.synthesis.routing import Demand, Routes
-from switchml.topologies.synthesis.sketch import Network, Pair
+from switchml.topologies.synthesis.sketch import Pair, SketchedNetwork
 
 __all__ = ["Candidate", "Synthesis", "synthesize"]
 
@@ -55,7 +55,7 @@ class Candidate:
 class Synthesis:
     """The schedules found, the shortest first, and the time of a ring, if the collective has one."""
 
-    network: Network
+    network: SketchedNetwork
     candidates: Sequence[Candidate]
     ring: float | None
 
@@ -72,7 +72,7 @@ class Synthesis:
 
     @property
     def verdict(self) -> str:
-        """Whether the aggregation switch makes the collective shorter, and why; empty if it was not tried."""
+        """A text about how much the aggregation switch shortens the collective, and why; empty if not tried."""
         if len(self.candidates) == 1:
             return ""
         through, around = sorted(self.candidates, key=lambda candidate: not candidate.through_switch)
@@ -86,7 +86,7 @@ class Synthesis:
         )
 
 
-def synthesize(network: Network, collective: str, seconds: float) -> Synthesis:
+def synthesize(network: SketchedNetwork, collective: str, seconds: float) -> Synthesis:
     """Return schedules of a collective. Each search for routes may take this many seconds.
 
     Raises what `routing.find_routes` raises.
@@ -98,7 +98,7 @@ def synthesize(network: Network, collective: str, seconds: float) -> Synthesis:
     return Synthesis(network, candidates, _ring(network, collective))
 
 
-def _candidate(network: Network, collective: str, seconds: float) -> Candidate:
+def _candidate(network: SketchedNetwork, collective: str, seconds: float) -> Candidate:
     """Return the schedule without the aggregation switch."""
     tasks, found = _Tasks(network), []
     if collective == "all-to-all":
@@ -119,7 +119,7 @@ def _candidate(network: Network, collective: str, seconds: float) -> Candidate:
     return _finished(network, collective, tasks, found, seconds)
 
 
-def _through_switch(network: Network, seconds: float) -> Candidate:
+def _through_switch(network: SketchedNetwork, seconds: float) -> Candidate:
     """Return the all-reduce in which hosts sum each chunk, the switch those sums, and hosts distribute the result."""
     mirrored = network.reversed()
     demands = list(_summed_by_switch(network))
@@ -132,14 +132,16 @@ def _through_switch(network: Network, seconds: float) -> Candidate:
     return _finished(network, "all-reduce", tasks, [inward, outward], seconds)
 
 
-def _finished(network: Network, collective: str, tasks: _Tasks, found: Sequence[Routes], seconds: float) -> Candidate:
+def _finished(
+    network: SketchedNetwork, collective: str, tasks: _Tasks, found: Sequence[Routes], seconds: float
+) -> Candidate:
     starts = ordering.order(tasks.list)
     joined, starts = contiguity.join(network, tasks.list, starts, seconds)
     sends = ordering.sends_of(joined, starts)
     schedule = Schedule(collective, network.ranks, network.chunks_per_rank, sends)
     simulate.check(schedule, network)
-    loads = _loads(tasks.list)
-    across = [load for pair, load in loads.items() if _crosses(network, pair)]
+    loads = ordering.loads(tasks.list)
+    across = [load for resource, load in ordering.loads(joined).items() if _crosses(network, resource)]
     return Candidate(
         schedule=schedule,
         through_switch=any(len(send.sources) > 1 for send in sends),
@@ -151,15 +153,7 @@ def _finished(network: Network, collective: str, tasks: _Tasks, found: Sequence[
     )
 
 
-def _loads(tasks: Sequence[Task]) -> dict[Hashable, float]:
-    loads: dict[Hashable, float] = defaultdict(float)
-    for task in tasks:
-        for resource in task.resources:
-            loads[resource] += task.seconds
-    return loads
-
-
-def _crosses(network: Network, resource: Hashable) -> bool:
+def _crosses(network: SketchedNetwork, resource: Hashable) -> bool:
     match resource:
         case ("port", int(number)):
             return any(network.crosses(pair) for pair in network.ports[number])
@@ -168,7 +162,7 @@ def _crosses(network: Network, resource: Hashable) -> bool:
     return False
 
 
-def _ring(network: Network, collective: str) -> float | None:
+def _ring(network: SketchedNetwork, collective: str) -> float | None:
     """Return the time of a ring over the slowest links that it must take, or None for an all-to-all."""
     if collective == "all-to-all" or network.ranks == 1:
         return None
@@ -181,20 +175,20 @@ def _ring(network: Network, collective: str) -> float | None:
     return rounds * min(costs)
 
 
-def _gathered(network: Network) -> Iterator[Demand]:
+def _gathered(network: SketchedNetwork) -> Iterator[Demand]:
     for chunk in range(network.ranks * network.chunks_per_rank):
         owner = chunk // network.chunks_per_rank
         yield Demand(owner, frozenset(range(network.ranks)) - {owner}, network.senders.get(owner))
 
 
-def _exchanged(network: Network) -> Iterator[Demand]:
+def _exchanged(network: SketchedNetwork) -> Iterator[Demand]:
     for source in range(network.ranks):
         for destination in range(network.ranks):
             wanted = frozenset({destination} - {source})
             yield from [Demand(source, wanted, network.senders.get(source))] * network.chunks_per_rank
 
 
-def _summed_by_switch(network: Network) -> Iterator[Demand]:
+def _summed_by_switch(network: SketchedNetwork) -> Iterator[Demand]:
     """Yield the chunks as those of the switch, with which one rank of each host, the same on all, exchanges them."""
     for chunk in range(network.ranks * network.chunks_per_rank):
         gpu = network.aggregating[chunk % len(network.aggregating)]
@@ -205,9 +199,9 @@ def _summed_by_switch(network: Network) -> Iterator[Demand]:
 class _Tasks:
     """The tasks of a collective. Routes are trees that lead away from the source of a chunk."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SketchedNetwork) -> None:
         self._network = network
-        self.list: list[Task] = []
+        self.list: list[UntimedSend] = []
 
     def broadcast(
         self, demands: Sequence[Demand], routes: Sequence[Sequence[Pair]], after: Mapping[int, Sequence[int]]
@@ -246,7 +240,7 @@ class _Tasks:
             resources = frozenset().union(*(ordering.resources_of(network, pair) for pair in pairs))
             seconds = max(network.links[pair].first for pair in pairs)
             results[chunk] = [len(self.list)]
-            self.list.append(Task((chunk,), ranks, ranks, seconds, resources, tuple(after[chunk])))
+            self.list.append(UntimedSend((chunk,), ranks, ranks, seconds, resources, tuple(after[chunk])))
         return results
 
     def _add(self, chunk: int, pair: Pair, after: tuple[int, ...], *, reduces: bool = False) -> int:
@@ -254,7 +248,7 @@ class _Tasks:
         if reduces:
             resources |= {("sum", chunk, pair[1])}  # a rank adds one after another
         seconds = self._network.links[pair].first
-        self.list.append(Task((chunk,), (pair[0],), (pair[1],), seconds, resources, after, reduces))
+        self.list.append(UntimedSend((chunk,), (pair[0],), (pair[1],), seconds, resources, after, reduces))
         return len(self.list) - 1
 
 

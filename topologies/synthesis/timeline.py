@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from switchml.common.pictures import write_picture
 from switchml.common.schedules import Schedule, Send
-from switchml.topologies.synthesis.sketch import Network
+from switchml.topologies.synthesis.sketch import SketchedNetwork
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,12 +17,12 @@ __all__ = ["picture"]
 _ROWS: Final = 64  # more links than these are too many for a picture; those between hosts are shown first
 
 
-def picture(schedule: Schedule, network: Network, path: Path) -> None:
+def picture(schedule: Schedule, network: SketchedNetwork, path: Path) -> None:
     """Write the timeline into a file, .png or .svg. Raises what `write_picture` raises."""
     write_picture(path, lambda: _figure(schedule, network))
 
 
-def _figure(schedule: Schedule, network: Network) -> Figure:
+def _figure(schedule: Schedule, network: SketchedNetwork) -> Figure:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def _figure(schedule: Schedule, network: Network) -> Figure:
     return figure
 
 
-def _row(send: Send, network: Network) -> tuple[int, tuple[int, ...], str]:
+def _row(send: Send, network: SketchedNetwork) -> tuple[int, tuple[int, ...], str]:
     """Return the row of a send, which sorts the switch and links between hosts above those within."""
     ends = (send.sources[0], send.destinations[0])
     if len(send.sources) > 1:
