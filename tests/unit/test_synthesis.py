@@ -116,6 +116,22 @@ def test_loads_are_preferred_among_equally_fast_routes(strategy: str, tmp_path: 
     assert synthesize(network, "all-gather", 8.0).best.relaxed == 69
 
 
+@needs_solver
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_chunks_leave_their_host_at_their_senders(collective: str, tmp_path: Path) -> None:
+    """Every GPU has a link to other hosts, but the chunks of both leave at GPU 1."""
+    relayed = {"strategy": "relay", "internode_conn": "fully-connected", "gpus_to_sender_rev_map": {"1": [0, 1]}}
+    plan = content("ndv2-x2") | {"internode_sketch": relayed | {"enforce_ordering": True}, "symmetry_offsets": [[2, 4]]}
+    network = written(tmp_path, content("dgx2-1mb") | {"gpus_per_node": 2}, plan)
+    sends = synthesize(network, collective, SECONDS).best.schedule.sends
+    crossing = [send for send in sends if network.crosses((send.sources[0], send.destinations[0]))]
+    assert {send.sources[0] % 2 for send in crossing if not send.reduces} <= {1}
+    if collective == "all-gather":  # and a sender's own chunks go first
+        for host in range(2):
+            own = [send.chunks[0] == send.sources[0] for send in crossing if network.host(send.sources[0]) == host]
+            assert own == sorted(own, reverse=True)
+
+
 # ---- the switch as a node --------------------------------------------------------------------------------------------
 
 

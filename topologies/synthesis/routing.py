@@ -120,7 +120,7 @@ class IntegerProgram:
 
 
 def find_routes(network: SketchedNetwork, demands: Sequence[Demand], seconds: float) -> Routes:
-    """Return routes for all demands that need little time; the fewest, if the solver proves it in this many seconds.
+    """Return routes for all demands that need the least time that the solver finds in this many seconds.
 
     Raises:
         NoRouteError: a rank cannot be reached, or the sketch forbids what is needed.
@@ -232,8 +232,8 @@ class _Routing:
         """Return by variable what it adds to the time for which these links are busy."""
         load: dict[int, float] = defaultdict(float)
         for chunk, allowed in enumerate(self._allowed):
-            for pair in pairs if len(pairs) < len(allowed) else allowed:
-                if pair in pairs and pair in allowed:
+            for pair in pairs:
+                if pair in allowed:
                     load[self._take(chunk, pair)] += self._network.links[pair].first
         return load
 
@@ -278,26 +278,31 @@ def _latest(network: SketchedNetwork, allowed: Collection[Pair]) -> float:
 
 
 def _allowed_links(network: SketchedNetwork, demands: Sequence[Demand]) -> list[dict[Pair, None]]:
-    """Return by chunk the links on its shortest paths, counted in hops; other hosts do not pass it on to hosts."""
-    ones = {pair: 1.0 for pair in network.links if pair[1] != network.switch}
-    hops = {node: _distances(node, ones, ones) for node in range(network.ranks + 1)}
+    """Return by chunk the links on its shortest paths, counted in hops. Only its own host sends it to other hosts."""
+    possible: dict[tuple[int, frozenset[int] | None], list[Pair]] = {}
+    hops: dict[tuple[int, frozenset[int] | None], list[dict[int, float]]] = {}
     found = []
     for demand in demands:
-        source = demand.source
-        hosts = {network.host(node) for node in demand.destinations} | {network.host(source)}
+        key = host, relays = network.host(demand.source), demand.relays
+        if key not in possible:
+            possible[key] = [
+                (a, b)
+                for a, b in network.links
+                if b != network.switch
+                and (
+                    not network.crosses((a, b))
+                    or (network.host(a) == host and (relays is None or a in relays or b in relays))
+                )
+            ]
+            ones = dict.fromkeys(possible[key], 1.0)
+            hops[key] = [_distances(node, ones, ones) for node in range(network.ranks + 1)]
+        reached = hops[key][demand.source]
         nodes = {
             node
-            for node, away in hops[source].items()
-            if any(away + hops[node].get(to, math.inf) == hops[source].get(to) for to in demand.destinations)
+            for node, away in reached.items()
+            if any(away + hops[key][node].get(to, math.inf) == reached.get(to) for to in demand.destinations)
         }
-        allowed: dict[Pair, None] = {}
-        for a, b in ones:
-            if a not in nodes or b not in nodes or b == source or network.host(b) not in hosts:
-                continue
-            relayed = demand.relays is None or a in demand.relays or b in demand.relays
-            if not network.crosses((a, b)) or (network.host(a) == network.host(source) and relayed):
-                allowed[a, b] = None
-        found.append(allowed)
+        found.append({(a, b): None for a, b in possible[key] if a in nodes and b in nodes and b != demand.source})
     return found
 
 
@@ -322,7 +327,7 @@ class _Classes:
     """Classes of (chunk, link) and of (chunk, node) that the symmetries of the sketch make equal."""
 
     def __init__(
-        self, network: SketchedNetwork, demands: Sequence[Demand], allowed: Sequence[Mapping[Pair, None]]
+        self, network: SketchedNetwork, demands: Sequence[Demand], allowed: Sequence[Collection[Pair]]
     ) -> None:
         nodes = network.ranks + 1
         self._nodes, self._squared = nodes, nodes * nodes
