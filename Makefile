@@ -3,6 +3,7 @@
 #   make check       lint, types, native and unit tests: for while you work
 #   make test        these, and the loopback, fabric and packet tests
 #   make test-torch  the PyTorch backend's tests, in .venv-torch; ARGS='-k ...' for some of them, TORCH=2.15.0 for that version
+#   make test-jax    the tests of all-reduces in JAX programs, in .venv-jax; JAX=0.6.2 for that version
 #   make test-rdma   the tests of RDMA cards (RoCEv2), in a guest under QEMU with Linux's software card; needs no root
 #   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
 #   make test-nccl   those of NCCL with SwitchML's plugin, likewise
@@ -11,7 +12,7 @@
 #   make native      compile the C++ code into .venv
 #   make lint        the static checks
 #   make format      rewrite the sources in the house style
-#   make venv        set up .venv with what the tests need; make venv-torch: .venv-torch
+#   make venv        set up .venv with what the tests need; make venv-torch, make venv-jax: .venv-torch, .venv-jax
 #   make clean       remove everything that these targets have created
 
 PYTHON ?= python3
@@ -28,6 +29,8 @@ DEMO_RUN_DIR := $(CURDIR)/.run/demo
 # The oldest version that is supported. Another one gets a separate environment.
 TORCH ?= 2.13.0
 TORCH_VENV := .venv-torch$(addprefix -,$(filter-out 2.13.0,$(TORCH)))
+JAX ?= 0.10.2
+JAX_VENV := .venv-jax$(addprefix -,$(filter-out 0.10.2,$(JAX)))
 # The libraries that tests train with, in the versions that docs/pytorch.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
@@ -40,7 +43,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-rdma test-cuda test-nccl nightly ptf native lint format venv venv-torch clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl nightly ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -54,6 +57,8 @@ demo: $(VENV)/demo.stamp
 venv: $(VENV)/dev.stamp
 
 venv-torch: $(TORCH_VENV)/torch.stamp
+
+venv-jax: $(JAX_VENV)/jax.stamp
 
 # ---- tests: three tiers -----------------------------------------------------------------------------------------------
 
@@ -72,7 +77,7 @@ test: check
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
-nightly: $(VENV)/dev.stamp $(TORCH_VENV)/torch.stamp
+nightly: $(VENV)/dev.stamp $(TORCH_VENV)/torch.stamp $(JAX_VENV)/jax.stamp
 	.ci/nightly
 
 # GoogleTest: the sources from the extra `dev`, or else the machine's (Debian: libgtest-dev).
@@ -104,6 +109,9 @@ differential: $(VENV)/dev.stamp
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest -n 3 --dist worksteal \
 	  $(if $(ARGS),tests/torch $(ARGS),tests/fabric/test_documents.py tests/torch -k torch)
+
+test-jax: $(JAX_VENV)/jax.stamp
+	$(JAX_VENV)/bin/pytest tests/jax $(ARGS)
 
 # Without QEMU, or without a package of Debian's kernel, they are skipped with a message. ARGS='-k ...' for some of them.
 test-rdma: $(VENV)/dev.stamp
@@ -210,7 +218,17 @@ $(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
 	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,synthesis,torch,torchft,tune]'
 	@touch $@
 
+# JAX has a separate environment too, since it may need another numpy.
+$(JAX_VENV)/jax.stamp: $(BUILD_INPUTS) | machine
+	@echo "make: setting up $(JAX_VENV) with JAX $(JAX)"
+	@test -d $(JAX_VENV) || $(PYTHON) -m venv $(JAX_VENV)
+	@$(JAX_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-compile $(BUILD_TOOLS) \
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'jax==$(JAX)'
+	@$(JAX_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
+	  --config-settings build-dir=build/$(JAX_VENV:.venv-%=%) --editable '.[jax]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-torch* .venv-wheel .venv-asan .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch* .venv-jax* .venv-wheel .venv-asan .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find dataplane host_agent switchml -name '*.so' -delete

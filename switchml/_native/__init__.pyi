@@ -114,6 +114,11 @@ def describe(
     Raises ValueError, or UnsupportedTensor, if it cannot be made.
     """
 
+def xla_all_reduce() -> Any:
+    """
+    Return the handler of all-reduces for XLA, in the form in which JAX registers it.
+    """
+
 class Outcome:
     """The values that a call that has ended has sent."""
 
@@ -241,6 +246,12 @@ class Membership:
     def round_trips(self) -> tuple[int, int]:
         """
         The nanoseconds of all round trips that the agent has measured, and the bytes that came in them.
+        """
+
+    @property
+    def xla_number(self) -> int:
+        """
+        The number by which programs that XLA has compiled name this membership.
         """
 
     def spent(self) -> Spent:

@@ -28,6 +28,7 @@
 #include "switchml/native/membership/failure.h"
 #include "switchml/native/membership/membership.h"
 #include "switchml/native/membership/wire_choice.h"
+#include "switchml/native/xla/all_reduce.h"
 
 namespace switchml::client {
 
@@ -168,6 +169,12 @@ void define_calls(nb::module_& module) {
       "`elements` are those of all parts, of the type `dtype`; `wire` is a text; `skip_zeros` is a word: no, yes, auto."
       "\n\nRaises ValueError, or UnsupportedTensor, if it cannot be made.");
 
+  module.def(
+      "xla_all_reduce",
+      [] { return nb::capsule(reinterpret_cast<const void*>(&xla::all_reduce), "xla._CUSTOM_CALL_TARGET"); },
+      nb::sig("def xla_all_reduce() -> typing.Any"),
+      "Return the handler of all-reduces for XLA, in the form in which JAX registers it.");
+
   using Outcome = Communicator::Outcome;
   nb::class_<Outcome>(module, "Outcome", "The values that a call that has ended has sent.")
       .def_ro("wire_bytes", &Outcome::wire_bytes,
@@ -203,6 +210,7 @@ class OwnedByProcess {
   OwnedByProcess& operator=(const OwnedByProcess&) = delete;
 
   Membership* operator->() const { return membership_->get(); }
+  const std::shared_ptr<Membership>& shared() const { return *membership_; }
 
  private:
   pid_t process_;
@@ -339,6 +347,9 @@ void define_members(nb::class_<OwnedByProcess>& membership) {
       .def_prop_ro(
           "round_trips", [](const OwnedByProcess& member) { return member->communicator()->round_trips(); },
           "The nanoseconds of all round trips that the agent has measured, and the bytes that came in them.")
+      .def_prop_ro(
+          "xla_number", [](const OwnedByProcess& member) { return xla::number_of(member.shared()); },
+          "The number by which programs that XLA has compiled name this membership.")
       .def("spent", &spent, nb::sig("def spent(self) -> Spent"), "Return the counters of the progress thread.");
 }
 
