@@ -53,8 +53,8 @@ def trees(comm: switchml.Communicator) -> None:
 def order(comm: switchml.Communicator) -> None:
     """Sum arrays of many lengths: in one compiled function at rank 0, and in the order of its text at rank 1.
 
-    XLA runs what does not depend on each other at the same time. Here most calls could overtake others, whose arguments
-    take long to compute.
+    XLA runs independent operations at the same time. Here the arguments of most calls are ready long before those of
+    earlier ones.
     """
 
     def program(x: Any) -> list[Any]:
@@ -125,7 +125,7 @@ def derivatives(comm: switchml.Communicator) -> None:
     # Second derivatives, of which each is a sum over ranks: forward over reverse, and reverse over reverse.
     assert np.allclose(jax.jvp(jax.grad(loss), (x,), (direction,))[1], 2 * average_direction / ranks)
     assert np.allclose(jax.grad(lambda x: jax.grad(loss)(x) @ direction)(x), 2 * average_direction / ranks)
-    # Of two arrays of one call, one may have no derivative.
+    # One of the arrays of a call may have no derivative.
     both = jax.grad(lambda x: all_reduce((x, jnp.arange(3)), comm)[0].sum())(x)
     assert both.tolist() == [1.0] * 4
     assert (jax.vmap(lambda row: all_reduce(row, comm))(jnp.ones((3, 2))) == ranks).all()

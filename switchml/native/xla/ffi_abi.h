@@ -60,7 +60,7 @@ struct ErrorArguments {
   ErrorCode code;
 };
 
-// What XLA offers to handlers: the first of its functions.
+// The functions that XLA offers to handlers, up to the first.
 struct Api {
   size_t size;
   Extension* extensions;
@@ -117,7 +117,7 @@ struct CallFrame {
   Attributes attributes;
 };
 
-// What a handler tells about itself.
+// The properties of a handler, which it tells XLA.
 struct Metadata {
   size_t size;
   Version version;
