@@ -1,10 +1,14 @@
 /* Carries large collectives of an MPI program through the network: an MPI library's functions of the same names, which
  * a program gets by LD_PRELOAD or by linking. docs/mpi.md says how to compile it for an MPI library, and when it pays.
  *
- * MPI_Allreduce and MPI_Reduce_scatter_block with MPI_SUM and MPI_Allgather go through the network if their type is a
- * basic one that libswitchml has and they have at least SWITCHML_MPI_LEAST_BYTES; everything else is MPI's own. These
- * are things that all ranks of a communicator know alike, so that they decide alike. A communicator becomes a
- * separate job at its first such call, if all of its ranks find an agent, and otherwise stays with MPI.
+ * MPI_Allreduce, MPI_Iallreduce and MPI_Reduce_scatter_block with MPI_SUM and MPI_Allgather go through the network if
+ * their type is a basic one that libswitchml has and they have at least SWITCHML_MPI_LEAST_BYTES; everything else is
+ * MPI's own. These are things that all ranks of a communicator know alike, so that they decide alike. A communicator
+ * becomes a separate job at its first such call that blocks, if all of its ranks find an agent, and otherwise stays
+ * with MPI. MPI_Iallreduce, which may not wait for other ranks, goes through the network only where there is a job
+ * already.
+ *
+ * While a call waits for the network it lets MPI progress: another rank may need a message before it makes its call.
  *
  * MPI_SUM of floating-point numbers is that of libswitchml: alike on all ranks and in every run, within a bound
  * (docs/protocol.md). NaN stays NaN; an infinity becomes NaN. */
@@ -16,8 +20,9 @@
 #include <string.h>
 #include <switchml.h>
 #include <sys/random.h>
+#include <time.h>
 
-enum { KEY_BYTES = 16, LEAST_BYTES = 256 * 1024, JOIN_SECONDS = 30 };
+enum { KEY_BYTES = 16, LEAST_BYTES = 256 * 1024, JOIN_SECONDS = 30, PAUSE_NANOSECONDS = 20000 };
 
 /* The calls of one function, in the report. */
 typedef struct Counted {
@@ -27,7 +32,7 @@ typedef struct Counted {
   uint64_t mpi_calls;
 } Counted;
 
-enum { ALLREDUCE, REDUCE_SCATTER_BLOCK, ALLGATHER, FUNCTIONS };
+enum { ALLREDUCE, IALLREDUCE, REDUCE_SCATTER_BLOCK, ALLGATHER, FUNCTIONS };
 
 /* A communicator that has asked for a job. */
 typedef struct Member {
@@ -35,10 +40,23 @@ typedef struct Member {
   struct Member* next; /* of all that are open */
 } Member;
 
+/* A call in flight that the program knows by a request: a generalized one of MPI's, which all of MPI's functions take.
+ */
+typedef struct Pending {
+  MPI_Request request;
+  MPI_Comm comm;
+  switchml_work* work;
+  int code;             /* of MPI, once the call has ended */
+  struct Pending* next; /* of all that have not ended */
+} Pending;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static Counted counted[FUNCTIONS] = {
-    {.name = "MPI_Allreduce"}, {.name = "MPI_Reduce_scatter_block"}, {.name = "MPI_Allgather"}};
+static Counted counted[FUNCTIONS] = {{.name = "MPI_Allreduce"},
+                                     {.name = "MPI_Iallreduce"},
+                                     {.name = "MPI_Reduce_scatter_block"},
+                                     {.name = "MPI_Allgather"}};
 static Member* members;
+static Pending* all_pending;
 static int keyval = MPI_KEYVAL_INVALID;
 static int has_said_why;
 
@@ -112,15 +130,15 @@ static switchml_comm* join(MPI_Comm comm) {
   return NULL;
 }
 
-/* Returns the job of a communicator, or NULL if it stays with MPI. Only one thread at a time makes collective calls on
- * a communicator, so that the lock is not held while its ranks join. */
-static switchml_comm* job_of(MPI_Comm comm) {
+/* Returns the job of a communicator, or NULL if it stays with MPI, or has none and may not `begin` one. Only one thread
+ * at a time makes collective calls on a communicator, so that the lock is not held while its ranks join. */
+static switchml_comm* job_of(MPI_Comm comm, int begin) {
   Member* member = NULL;
   int found = 0;
   pthread_mutex_lock(&lock);
   if (keyval == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
   PMPI_Comm_get_attr(comm, keyval, &member, &found);
-  if (!found) {
+  if (!found && begin) {
     member = calloc(1, sizeof *member);
     if (member == NULL) abort(); /* as MPI does without memory: the other ranks join */
     member->next = members;
@@ -128,8 +146,8 @@ static switchml_comm* job_of(MPI_Comm comm) {
     PMPI_Comm_set_attr(comm, keyval, member);
   }
   pthread_mutex_unlock(&lock);
-  if (!found) member->comm = join(comm);
-  return member->comm;
+  if (!found && begin) member->comm = join(comm);
+  return member == NULL ? NULL : member->comm;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
@@ -192,7 +210,7 @@ static switchml_comm* job_for(int function, int possible, MPI_Comm comm, MPI_Dat
     PMPI_Comm_size(comm, &size);
     PMPI_Type_size(datatype, &element);
     *bytes = (uint64_t)count * (uint64_t)element * (uint64_t)(ranks_of_count ? size : 1);
-    if (!inter && size > 1 && *bytes >= least_bytes()) job = job_of(comm);
+    if (!inter && size > 1 && *bytes >= least_bytes()) job = job_of(comm, function != IALLREDUCE);
   }
   pthread_mutex_lock(&lock);
   if (job == NULL) {
@@ -205,6 +223,14 @@ static switchml_comm* job_for(int function, int possible, MPI_Comm comm, MPI_Dat
   return job;
 }
 
+/* Lets MPI move the messages of other ranks, and leaves the CPU to other threads for a moment. */
+static void let_mpi_progress(void) {
+  const struct timespec moment = {0, PAUSE_NANOSECONDS};
+  int found;
+  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+  nanosleep(&moment, NULL);
+}
+
 /* Returns the code of MPI for what happened; a failure goes to the communicator's error handler. */
 static int ended(MPI_Comm comm, switchml_status status) {
   if (status == SWITCHML_OK || status == SWITCHML_NON_FINITE) return MPI_SUCCESS;
@@ -213,39 +239,196 @@ static int ended(MPI_Comm comm, switchml_status status) {
   return MPI_ERR_OTHER;
 }
 
+/* Waits for a call that was made with this status. */
+static int finished(MPI_Comm comm, switchml_status made, switchml_work* work) {
+  if (made != SWITCHML_OK) return ended(comm, made);
+  for (int has_ended = 0; switchml_work_test(work, &has_ended) == SWITCHML_OK && !has_ended;) let_mpi_progress();
+  const switchml_status status = switchml_work_wait(work);
+  const int code = ended(comm, status);
+  switchml_work_free(work);
+  return code;
+}
+
 int MPI_Allreduce(const void* input, void* output, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) {
   switchml_type type;
+  switchml_work* work = NULL;
   uint64_t bytes = 0;
   switchml_comm* job = job_for(ALLREDUCE, op == MPI_SUM, comm, datatype, count, 0, &type, &bytes);
   if (job == NULL) return PMPI_Allreduce(input, output, count, datatype, op, comm);
   const void* from = input == MPI_IN_PLACE ? output : input;
-  return ended(comm, switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, NULL, NULL));
+  const switchml_status made = switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &work);
+  return finished(comm, made, work);
 }
 
 int MPI_Reduce_scatter_block(const void* input, void* output, int count, MPI_Datatype datatype, MPI_Op op,
                              MPI_Comm comm) {
   switchml_type type;
+  switchml_work* work = NULL;
   uint64_t bytes = 0;
   /* In place, the result of every rank but the first would replace values that are still to be sent. */
   const int possible = op == MPI_SUM && input != MPI_IN_PLACE;
   switchml_comm* job = job_for(REDUCE_SCATTER_BLOCK, possible, comm, datatype, count, 1, &type, &bytes);
   if (job == NULL) return PMPI_Reduce_scatter_block(input, output, count, datatype, op, comm);
-  return ended(comm, switchml_reduce_scatter(job, input, output, (uint64_t)count, type, SWITCHML_SUM, NULL, NULL));
+  const switchml_status made =
+      switchml_reduce_scatter(job, input, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &work);
+  return finished(comm, made, work);
 }
 
 int MPI_Allgather(const void* input, int sent, MPI_Datatype sent_type, void* output, int count, MPI_Datatype datatype,
                   MPI_Comm comm) {
   switchml_type type;
+  switchml_work* work = NULL;
   uint64_t bytes = 0;
   const int possible = input == MPI_IN_PLACE || (sent == count && sent_type == datatype);
   switchml_comm* job = job_for(ALLGATHER, possible, comm, datatype, count, 1, &type, &bytes);
   if (job == NULL) return PMPI_Allgather(input, sent, sent_type, output, count, datatype, comm);
   switchml_info info = {.size = sizeof info};
-  switchml_status status = switchml_comm_info(job, &info);
+  switchml_status made = switchml_comm_info(job, &info);
   const char* own = (const char*)output + bytes / info.world_size * info.rank;
   const void* from = input == MPI_IN_PLACE ? own : input;
-  if (status == SWITCHML_OK) status = switchml_all_gather(job, from, output, (uint64_t)count, type, NULL, NULL);
-  return ended(comm, status);
+  if (made == SWITCHML_OK) made = switchml_all_gather(job, from, output, (uint64_t)count, type, NULL, &work);
+  return finished(comm, made, work);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* MPI calls these three for a generalized request: for its status when it has ended, when it is freed, and never. */
+static int query(void* extra, MPI_Status* status) {
+  const Pending* pending = extra;
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return pending->code;
+}
+
+static int release(void* extra) {
+  Pending* pending = extra;
+  switchml_work_free(pending->work);
+  free(pending);
+  return MPI_SUCCESS;
+}
+
+static int refuse_to_cancel(void* extra, int complete) {
+  (void)extra;
+  return complete ? MPI_SUCCESS : MPI_ERR_REQUEST;
+}
+
+int MPI_Iallreduce(const void* input, void* output, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+                   MPI_Request* request) {
+  switchml_type type;
+  uint64_t bytes = 0;
+  switchml_comm* job = job_for(IALLREDUCE, op == MPI_SUM, comm, datatype, count, 0, &type, &bytes);
+  if (job == NULL) return PMPI_Iallreduce(input, output, count, datatype, op, comm, request);
+  Pending* pending = calloc(1, sizeof *pending);
+  if (pending == NULL) abort(); /* as MPI does without memory: the other ranks make the call */
+  const void* from = input == MPI_IN_PLACE ? output : input;
+  const switchml_status made =
+      switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &pending->work);
+  if (made != SWITCHML_OK) {
+    free(pending);
+    return ended(comm, made);
+  }
+  pending->comm = comm;
+  const int code = PMPI_Grequest_start(query, release, refuse_to_cancel, pending, &pending->request);
+  if (code != MPI_SUCCESS) abort(); /* the memory of the call belongs to it */
+  *request = pending->request;
+  pthread_mutex_lock(&lock);
+  pending->next = all_pending;
+  all_pending = pending;
+  pthread_mutex_unlock(&lock);
+  return MPI_SUCCESS;
+}
+
+/* Takes the first of some requests whose call has ended from those that have not, and returns it, or NULL. Sets
+ * *waiting to the number of those that have not ended. */
+static Pending* take_ended(int count, const MPI_Request requests[], int* waiting) {
+  Pending* found = NULL;
+  *waiting = 0;
+  pthread_mutex_lock(&lock);
+  for (Pending** place = &all_pending; *place != NULL && found == NULL; place = &(*place)->next) {
+    for (int i = 0; i < count; ++i) {
+      if (requests[i] != (*place)->request) continue;
+      int has_ended = 1;
+      switchml_work_test((*place)->work, &has_ended);
+      if (has_ended) found = *place;
+      ++*waiting;
+      break;
+    }
+    if (found == NULL) continue;
+    *place = found->next;
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+/* Tells MPI which of some requests have ended, and returns how many of the network's have not. */
+static int complete_ended(int count, const MPI_Request requests[]) {
+  int waiting;
+  for (Pending* each; (each = take_ended(count, requests, &waiting)) != NULL;) {
+    each->code = ended(each->comm, switchml_work_wait(each->work));
+    PMPI_Grequest_complete(each->request);
+  }
+  return waiting;
+}
+
+static void complete_all(int count, const MPI_Request requests[]) {
+  while (complete_ended(count, requests) > 0) let_mpi_progress();
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  complete_all(1, request);
+  return PMPI_Wait(request, status);
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
+  complete_all(count, requests);
+  return PMPI_Waitall(count, requests, statuses);
+}
+
+int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
+  while (complete_ended(count, requests) > 0) {
+    int found = 0;
+    const int code = PMPI_Testany(count, requests, index, &found, status);
+    if (found || code != MPI_SUCCESS) return code;
+    let_mpi_progress();
+  }
+  return PMPI_Waitany(count, requests, index, status);
+}
+
+int MPI_Waitsome(int count, MPI_Request requests[], int* found, int indices[], MPI_Status statuses[]) {
+  while (complete_ended(count, requests) > 0) {
+    const int code = PMPI_Testsome(count, requests, found, indices, statuses);
+    if (*found != 0 || code != MPI_SUCCESS) return code;
+    let_mpi_progress();
+  }
+  return PMPI_Waitsome(count, requests, found, indices, statuses);
+}
+
+int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  complete_ended(1, request);
+  return PMPI_Test(request, flag, status);
+}
+
+int MPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[]) {
+  complete_ended(count, requests);
+  return PMPI_Testall(count, requests, flag, statuses);
+}
+
+int MPI_Testany(int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
+  complete_ended(count, requests);
+  return PMPI_Testany(count, requests, index, flag, status);
+}
+
+int MPI_Testsome(int count, MPI_Request requests[], int* found, int indices[], MPI_Status statuses[]) {
+  complete_ended(count, requests);
+  return PMPI_Testsome(count, requests, found, indices, statuses);
+}
+
+int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status) {
+  complete_ended(1, &request);
+  return PMPI_Request_get_status(request, flag, status);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
