@@ -27,7 +27,7 @@ from switchml.torch.compression.compressor import Compressor, next_of
 from switchml.torch.compression.requests import Pending, Request
 from switchml.torch.device_backend import switchml_group
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "end_threads"]
 
 _END: Final = None
 _END_SECONDS: Final = 5.0
@@ -121,7 +121,7 @@ class Exchange:
             thread.start()
         # Also at the exit of the program: the interpreter would stop threads that still run inside PyTorch's C++ code,
         # which ends the process with SIGABRT.
-        weakref.finalize(self, _end_threads, self._queues[0], threads)
+        weakref.finalize(self, end_threads, self._queues[0], threads)
 
 
 class _Failure:
@@ -192,7 +192,7 @@ def _run_round(number: int, groups: list[Any], queues: list[SimpleQueue[_Job | N
             del job  # and its tensors, which would otherwise stay until the next one
 
 
-def _end_threads(first: SimpleQueue[_Job | None], threads: Sequence[threading.Thread]) -> None:
+def end_threads(first: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
     """Let the threads end, and wait until they have; one that waits for a lost rank is left behind."""
     first.put(_END)
     deadline = time.monotonic() + _END_SECONDS

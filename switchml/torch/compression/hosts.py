@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds, next_of
-from switchml.torch.compression.exchange import Exchange
+from switchml.torch.compression.exchange import Exchange, end_threads
 from switchml.torch.compression.gathers import of_selected
 from switchml.torch.compression.hook import CompressionState, rounds_of_bucket
 from switchml.torch.compression.memory import Memory
@@ -35,7 +35,7 @@ from switchml.torch.compression.requests import Gather, Request, Sparse
 __all__ = ["HostCompressionState", "Order", "alone"]
 
 Order = Literal["intra-compress-inter", "compress-intra-inter"]
-"""What happens first to a gradient: the sum inside its host, or the compression."""
+"""The order of the sum inside a host and of the compression."""
 
 _LEADER: Final = 0  # the rank of a host that sends for it
 
@@ -154,11 +154,14 @@ class HostCompressionState(CompressionState):
     def _average(self, buffer: Tensor, pieces: Mapping[str, Tensor]) -> Future[Tensor]:
         if not self._threads_started:
             self._threads_started = True
-            for run in (_run_sums, _run_results):
-                threading.Thread(
-                    target=run, args=(weakref.proxy(self), self._given, self._summed), name=run.__name__, daemon=True
-                ).start()
-            weakref.finalize(self, self._given.put, None)
+            arguments = weakref.proxy(self), self._given, self._summed
+            threads = [
+                threading.Thread(target=run, args=arguments, name=run.__name__, daemon=True)
+                for run in (_run_sums, _run_results)
+            ]
+            for thread in threads:
+                thread.start()
+            weakref.finalize(self, end_threads, self._given, threads)
         bucket = _Bucket(buffer, pieces, *self._method_of_step(), self.step)
         self._given.put(bucket)
         return bucket.future.then(lambda future: future.value())
