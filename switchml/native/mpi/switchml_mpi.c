@@ -22,7 +22,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { KEY_BYTES = 16, LEAST_BYTES = 256 * 1024, JOIN_SECONDS = 30, PAUSE_NANOSECONDS = 20000 };
+enum { KEY_BYTES = 16, LEAST_BYTES = 256 * 1024, JOIN_SECONDS = 30, CALL_SECONDS = 300, PAUSE_NANOSECONDS = 20000 };
 
 /* The calls of one function, in the report. */
 typedef struct Counted {
@@ -46,10 +46,12 @@ typedef struct Pending {
   MPI_Request request;
   MPI_Comm comm;
   switchml_work* work;
+  time_t deadline;
   int code;             /* of MPI, once the call has ended */
   struct Pending* next; /* of all that have not ended */
 } Pending;
 
+static const switchml_call_options call_options = {.size = sizeof call_options, .timeout = CALL_SECONDS};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static Counted counted[FUNCTIONS] = {{.name = "MPI_Allreduce"},
                                      {.name = "MPI_Iallreduce"},
@@ -239,10 +241,22 @@ static int ended(MPI_Comm comm, switchml_status status) {
   return MPI_ERR_OTHER;
 }
 
+static time_t seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
+}
+
+/* Returns whether a call has ended, or whether its time is over, so that switchml_work_wait() ends it. */
+static int has_ended(switchml_work* work, time_t deadline) {
+  int itself = 1;
+  return switchml_work_test(work, &itself) != SWITCHML_OK || itself || seconds_now() > deadline;
+}
+
 /* Waits for a call that was made with this status. */
 static int finished(MPI_Comm comm, switchml_status made, switchml_work* work) {
   if (made != SWITCHML_OK) return ended(comm, made);
-  for (int has_ended = 0; switchml_work_test(work, &has_ended) == SWITCHML_OK && !has_ended;) let_mpi_progress();
+  for (const time_t by = seconds_now() + CALL_SECONDS; !has_ended(work, by);) let_mpi_progress();
   const switchml_status status = switchml_work_wait(work);
   const int code = ended(comm, status);
   switchml_work_free(work);
@@ -256,7 +270,8 @@ int MPI_Allreduce(const void* input, void* output, int count, MPI_Datatype datat
   switchml_comm* job = job_for(ALLREDUCE, op == MPI_SUM, comm, datatype, count, 0, &type, &bytes);
   if (job == NULL) return PMPI_Allreduce(input, output, count, datatype, op, comm);
   const void* from = input == MPI_IN_PLACE ? output : input;
-  const switchml_status made = switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &work);
+  const switchml_status made =
+      switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, &call_options, &work);
   return finished(comm, made, work);
 }
 
@@ -270,7 +285,7 @@ int MPI_Reduce_scatter_block(const void* input, void* output, int count, MPI_Dat
   switchml_comm* job = job_for(REDUCE_SCATTER_BLOCK, possible, comm, datatype, count, 1, &type, &bytes);
   if (job == NULL) return PMPI_Reduce_scatter_block(input, output, count, datatype, op, comm);
   const switchml_status made =
-      switchml_reduce_scatter(job, input, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &work);
+      switchml_reduce_scatter(job, input, output, (uint64_t)count, type, SWITCHML_SUM, &call_options, &work);
   return finished(comm, made, work);
 }
 
@@ -286,7 +301,7 @@ int MPI_Allgather(const void* input, int sent, MPI_Datatype sent_type, void* out
   switchml_status made = switchml_comm_info(job, &info);
   const char* own = (const char*)output + bytes / info.world_size * info.rank;
   const void* from = input == MPI_IN_PLACE ? own : input;
-  if (made == SWITCHML_OK) made = switchml_all_gather(job, from, output, (uint64_t)count, type, NULL, &work);
+  if (made == SWITCHML_OK) made = switchml_all_gather(job, from, output, (uint64_t)count, type, &call_options, &work);
   return finished(comm, made, work);
 }
 
@@ -324,12 +339,13 @@ int MPI_Iallreduce(const void* input, void* output, int count, MPI_Datatype data
   if (pending == NULL) abort(); /* as MPI does without memory: the other ranks make the call */
   const void* from = input == MPI_IN_PLACE ? output : input;
   const switchml_status made =
-      switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, NULL, &pending->work);
+      switchml_all_reduce(job, from, output, (uint64_t)count, type, SWITCHML_SUM, &call_options, &pending->work);
   if (made != SWITCHML_OK) {
     free(pending);
     return ended(comm, made);
   }
   pending->comm = comm;
+  pending->deadline = seconds_now() + CALL_SECONDS;
   const int code = PMPI_Grequest_start(query, release, refuse_to_cancel, pending, &pending->request);
   if (code != MPI_SUCCESS) abort(); /* the memory of the call belongs to it */
   *request = pending->request;
@@ -349,9 +365,7 @@ static Pending* take_ended(int count, const MPI_Request requests[], int* waiting
   for (Pending** place = &all_pending; *place != NULL && found == NULL; place = &(*place)->next) {
     for (int i = 0; i < count; ++i) {
       if (requests[i] != (*place)->request) continue;
-      int has_ended = 1;
-      switchml_work_test((*place)->work, &has_ended);
-      if (has_ended) found = *place;
+      if (has_ended((*place)->work, (*place)->deadline)) found = *place;
       ++*waiting;
       break;
     }
