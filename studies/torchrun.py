@@ -17,7 +17,12 @@ _DEADLINE: Final = 1200  # seconds
 
 
 def run_ranks(
-    worker: Path, workers: int, arguments: Sequence[str], directory: Path, fabric: Sequence[str] = ()
+    worker: Path,
+    workers: int,
+    arguments: Sequence[str],
+    directory: Path,
+    fabric: Sequence[str] = (),
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Run the program `worker` as `workers` ranks, and return what rank 0 wrote to the file that --output names.
 
@@ -27,6 +32,7 @@ def run_ranks(
         arguments: further arguments of the program.
         directory: an empty directory, with a path short enough for Unix sockets.
         fabric: arguments of `switchml-ctl up`.
+        python: the interpreter of the ranks, which has PyTorch.
 
     Raises:
         subprocess.SubprocessError: the fabric did not start, or a rank failed or was not done in 20 minutes.
@@ -35,7 +41,7 @@ def run_ranks(
     output = directory / "result.json"
     control = str(Path(sysconfig.get_path("scripts")) / "switchml-ctl")
     environment = {**os.environ, "SWITCHML_RUN_DIR": str(directory / "run"), "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    launcher = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     program = [str(worker), f"--output={output}", *arguments]
     subprocess.run([control, "up", *fabric], env=environment, check=True, stdout=subprocess.DEVNULL)
     try:
