@@ -74,8 +74,8 @@ class IntegerProgram:
             raise SolverError(
                 f"synthesis needs the solver HiGHS ({error}); install it with `pip install 'switchml[synthesis]'`"
             ) from error
-        self._solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._module: Any = highspy
+        self._solver: Any = self._module.Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("random_seed", _SEED)):
             self._solver.setOptionValue(option, value)
         self._rows: set[tuple[float, tuple[tuple[int, float], ...]]] = set()
