@@ -17,6 +17,7 @@ from switchml.common.grpc_address import UNIX
 from switchml.common.grpc_connections import KEEPALIVE_OPTIONS
 from switchml.common.job_numbers import HIGHEST_PORT
 from switchml.common.names import parse_job_reference
+from switchml.common.probe_bounds import MOST_SECONDS
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 from switchml.controller.errors import (
     AgentNotFound,
@@ -234,6 +235,20 @@ class ControllerClient:
     def list_agents(self) -> list[pb.Agent]:
         """Return all agents that have registered since the controller started, by name."""
         return list(self._call(self._stubs().agents.List, pb.ListAgentsRequest()).agents)
+
+    def probe_agents(self, nbytes: int = 0) -> pb.ProbeResult:
+        """Let all live agents measure the round trips between each two and, with ``nbytes``, how fast they send these.
+
+        Raises:
+            InvalidRequest: ``nbytes`` is too large.
+            FabricInUse: jobs live, or start during the probe, or another probe runs.
+            NoAgent: fewer than 3 agents are live or answer, or there are too many.
+            AgentTimeout: it takes too long.
+
+        """
+        request = pb.ProbeRequest(bytes=min(max(nbytes, 0), 2**64 - 1))
+        answer: pb.ProbeResult = self._call(self._stubs().agents.Probe, request, MOST_SECONDS + self._timeout)
+        return answer
 
     def get_agent(self, name: str) -> pb.Agent:
         """Return the agent of this name.

@@ -23,6 +23,7 @@ from switchml.controller.jobs.register import JobRegister
 from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.probes import Probes
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.store.database import Store
 from switchml.controller.switches import Switches
@@ -59,4 +60,7 @@ class Controller:
         switches.on_change = self.lost_switches.connection_changed
         self.lost_links = LostLinks(self.jobs, endings, clock)
         self.profiles = Profiles(self.agents)
-        self.messages = AgentMessages(parts, self.lifecycle, transitions, endings, self.rendezvous, self.profiles)
+        self.probes = Probes(self.agents, self.jobs)
+        self.messages = AgentMessages(
+            parts, self.lifecycle, transitions, endings, self.rendezvous, self.profiles, self.probes
+        )

@@ -155,7 +155,7 @@ def _server(controller: Controller, access: Access, turns: FairTurns) -> grpc.ai
     guard = Guard(access.check, BOUNDS, refuse)
     server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[guard], maximum_concurrent_rpcs=CALLS_AT_ONCE)
     jobs, events = controller.jobs, controller.store.events
-    agents = AgentsService(controller.agents, controller.messages, jobs, events, turns)
+    agents = AgentsService(controller.agents, controller.messages, jobs, controller.probes, events, turns)
     for add, service in (
         (pb_grpc.add_JobsServicer_to_server, JobsService(jobs, controller.lifecycle, controller.profiles)),
         (pb_grpc.add_AgentsServicer_to_server, agents),

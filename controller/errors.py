@@ -17,6 +17,7 @@ __all__ = [
     "AgentNotFound",
     "AgentFailed",
     "AgentTimeout",
+    "FabricInUse",
     "SwitchNotFound",
     "SwitchUnavailable",
     "SwitchRefused",
@@ -132,6 +133,12 @@ class AgentTimeout(ControllerError):
     """An agent did not answer in time."""
 
     status = "DEADLINE_EXCEEDED"
+
+
+class FabricInUse(ControllerError):
+    """Jobs live, or a probe runs, and a probe would measure their packets."""
+
+    status = "FAILED_PRECONDITION"
 
 
 class SwitchNotFound(ControllerError):

@@ -10,6 +10,7 @@ from switchml.host_agent.attachments import Attachments
 from switchml.host_agent.local_jobs import LocalJobs
 from switchml.host_agent.messages import JobFailure
 from switchml.host_agent.orders import Orders
+from switchml.host_agent.probing import Probing
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.waiting import WaitingRanks
@@ -29,11 +30,13 @@ class Agent:
         self.jobs = LocalJobs(name, ranks)
         self.reports = Reports(self.jobs, ranks, waiting, send)
         self.assignments = Assignments(self.jobs, ranks, waiting, self.reports, max_ranks)
-        self.orders = Orders(self.jobs, ranks, waiting, self.reports, self.assignments)
+        self._probing = Probing(ranks.address, send)
+        self.orders = Orders(self.jobs, ranks, waiting, self.reports, self.assignments, self._probing)
         self.attachments = Attachments(self.jobs, ranks, waiting, self.reports)
 
     async def stop(self, failure: JobFailure) -> None:
         """End every job because the agent ends; return when all ranks are closed."""
+        self._probing.close()
         self.jobs.end_all(failure)
         await self.assignments.finish()
         await self._ranks.shut_down()

@@ -14,6 +14,7 @@ from switchml.host_agent.epoch_change import Quiescing, switch_over
 from switchml.host_agent.local_job import LocalJob
 from switchml.host_agent.local_jobs import LocalJobs
 from switchml.host_agent.messages import JobFailure, RanksClosed
+from switchml.host_agent.probing import Probing
 from switchml.host_agent.ranks import EngineRanks
 from switchml.host_agent.reports import Reports
 from switchml.host_agent.waiting import WaitingRanks
@@ -48,12 +49,19 @@ class Orders:
     """The orders for `jobs`. None of them waits: what takes long continues in a task, which reports its end."""
 
     def __init__(
-        self, jobs: LocalJobs, ranks: EngineRanks, waiting: WaitingRanks, reports: Reports, assignments: Assignments
+        self,
+        jobs: LocalJobs,
+        ranks: EngineRanks,
+        waiting: WaitingRanks,
+        reports: Reports,
+        assignments: Assignments,
+        probing: Probing,
     ) -> None:
         self._jobs = jobs
         self._ranks = ranks
         self._waiting = waiting
         self._reports = reports
+        self._probing = probing
         self._quiescing = Quiescing(jobs, ranks, reports)
         self._by_kind: Mapping[str, Callable[[Any], None]] = {
             "assignment": assignments.assign,
@@ -65,6 +73,7 @@ class Orders:
             "rendezvous_refusal": waiting.refuse,
             "rendezvous_return": self.give_back,
             "profile_order": reports.profile,
+            "probe_order": probing.carry_out,
         }
 
     def carry_out(self, message: pb.ControllerMessage) -> None:
@@ -75,8 +84,9 @@ class Orders:
         else:
             _log.warning("the controller sent a message that this agent does not know (%s)", kind)
 
-    def cancel_quiescing(self) -> list[asyncio.Task[None]]:
-        """Cancel the changes of epoch that a lost controller has begun, and return their tasks."""
+    def cancel_begun(self) -> list[asyncio.Task[None]]:
+        """Cancel the probe and the changes of epoch that a lost controller has begun, and return the tasks of these."""
+        self._probing.close()
         return self._quiescing.cancel()
 
     def activate(self, activation: pb.Activation) -> None:

@@ -185,7 +185,7 @@ class Session:
             finally:
                 for task in tasks:
                     task.cancel()
-                tasks += self._orders.cancel_quiescing()
+                tasks += self._orders.cancel_begun()
                 await asyncio.gather(*tasks, return_exceptions=True)
             for task in done:
                 task.result()

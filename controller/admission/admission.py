@@ -122,7 +122,7 @@ class Admission:
 
     def _admit_to(self, scope: Scope, request: JobRequest) -> Admitted:
         slots = self._slots(scope, request)
-        placement = request.placement or scope.place(request.options.workers)
+        placement = request.placement or scope.place(request.options.workers).in_order(request.options.agents)
         return self._enter(scope.require(placement, request.options.adds_floats), placement, slots, request)
 
     def _slots(self, scope: Scope, request: JobRequest) -> int:

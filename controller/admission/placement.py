@@ -27,6 +27,11 @@ class Placement:
         """Return the ranks, whose addresses are not known yet."""
         return [rank_at(session, number, number) for number, session in enumerate(self.sessions)]
 
+    def in_order(self, agents: Sequence[str]) -> Placement:
+        """Return a placement without announcements, its ranks in the order of these names, the others behind them."""
+        places = {name: place for place, name in enumerate(agents)}
+        return Placement(sorted(self.sessions, key=lambda session: places.get(session.name, len(places))))
+
 
 class AgentRooms:
     """The room of agents for ranks; `ranks_in_use` returns the number of ranks that each one carries already."""

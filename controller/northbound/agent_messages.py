@@ -16,6 +16,7 @@ from switchml.controller.jobs.placed import revocation
 from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.jobs.verdict import judge
+from switchml.controller.northbound.probes import Probes
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState, Rank, RankState
@@ -58,6 +59,7 @@ class AgentMessages:
         endings: JobEndings,
         rendezvous: Rendezvous,
         profiles: Profiles,
+        probes: Probes,
     ) -> None:
         self._store = parts.store
         self._jobs = parts.jobs
@@ -66,6 +68,7 @@ class AgentMessages:
         self._endings = endings
         self._rendezvous = rendezvous
         self._profiles = profiles
+        self._probes = probes
 
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
@@ -118,6 +121,8 @@ class AgentMessages:
                 self._rendezvous.withdraw(session, message.rank_withdrawal.announcement)
             case "rank_profiles":
                 self._profiles.take(session, message.rank_profiles)
+            case "probe_answer":
+                self._probes.take(session, message.probe_answer)
             case other:
                 _LOG.warning("agent %s sent an unexpected message: %s", session.name, other)
 

@@ -12,6 +12,7 @@ from switchml.common.message_bounds import Bounds, rows, text, texts
 from switchml.common.names import NAME_LENGTH
 from switchml.common.printable import REASON_LENGTH, WORD_LENGTH
 from switchml.controller.jobs.rendezvous import MAX_KEY
+from switchml.controller.northbound.probes import MOST_AGENTS
 from switchml.controller.northbound.profiles import MOST_BUCKETS, MOST_CALLS
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORLD
 
@@ -26,6 +27,7 @@ BOUNDS: Final = Bounds(
         "StartJobRequest.name": text(NAME_LENGTH),
         "StartJobRequest.switch": text(NAME_LENGTH),
         "StartJobRequest.aggregators": texts(MAXIMUM_AGGREGATORS, NAME_LENGTH),
+        "StartJobRequest.agents": texts(MOST_AGENTS, 2 * NAME_LENGTH + 1),
         "JobReference.name": text(NAME_LENGTH),
         "DrainRequest.name": text(NAME_LENGTH),
         "ShowSwitchRequest.name": text(NAME_LENGTH),
@@ -52,6 +54,7 @@ BOUNDS: Final = Bounds(
         "Call.op": text(WORD_LENGTH),
         "RankAnnouncement.key": text(MAX_KEY),
         "RankAnnouncement.aggregators": texts(MAXIMUM_AGGREGATORS, NAME_LENGTH),
+        "ProbeAnswer.failure": text(REASON_LENGTH),
         "Positions.ranks": rows(PROTOCOL_MAX_WORLD),
         "RankPositions.phases": rows(PROTOCOL_MAX_SLOT_INDEX + 1),
         "RankProfiles.ranks": rows(PROTOCOL_MAX_WORLD),

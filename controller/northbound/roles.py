@@ -38,7 +38,7 @@ RIGHTS: Final[dict[str, frozenset[Role]]] = {
         (_READERS, ("Jobs/Get", "Jobs/List", "Jobs/Watch", "Jobs/Profile", "Agents/List")),
         (_READERS, ("Switches/List", "Switches/Show", "Events/Read", "Control/Info")),
         (_OPERATORS, ("Jobs/Start", "Jobs/Stop", "Jobs/ReportExit")),
-        (_ADMINS, ("Switches/SetLoss", "Switches/Drain")),
+        (_ADMINS, ("Switches/SetLoss", "Switches/Drain", "Agents/Probe")),
         (frozenset({Role.AGENT}), ("Agents/Session",)),
     )
     for method in methods

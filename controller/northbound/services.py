@@ -23,6 +23,7 @@ from switchml.controller.errors import ControllerError, InternalError, InvalidRe
 from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.jobs.register import JobRegister
 from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.probes import Probes
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.northbound.roles import CALLER, require_agent, require_tenant
 from switchml.controller.northbound.views import (
@@ -146,9 +147,16 @@ class AgentsService(pb_grpc.AgentsServicer):
     """The service Agents."""
 
     def __init__(
-        self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog, turns: FairTurns
+        self,
+        agents: Agents,
+        messages: AgentMessages,
+        jobs: JobRegister,
+        probes: Probes,
+        events: EventLog,
+        turns: FairTurns,
     ) -> None:
         self._turns = turns
+        self._probes = probes
         self._agents = agents
         self._events = events
         self._messages = messages
@@ -214,6 +222,11 @@ class AgentsService(pb_grpc.AgentsServicer):
         used = self._jobs.ranks_in_use()
         views = [agent_view(one, used[one.name]) async for one in in_turns(self._agents.sessions())]
         return pb.ListAgentsResponse(agents=views)
+
+    @_answered
+    async def Probe(self, request: pb.ProbeRequest, _: _Context) -> pb.ProbeResult:  # noqa: N802
+        """Measure the paths between all agents."""
+        return await self._probes.run(request.bytes)
 
 
 async def _registration(requests: Requests) -> pb.Register:

@@ -70,7 +70,7 @@ REVOCATION_REASON_SWITCH_LOST: RevocationReason
 REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority", "aggregators", "adds_floats")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure", "priority", "aggregators", "adds_floats", "agents")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class StartJobRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     ADDS_FLOATS_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
@@ -87,7 +88,8 @@ class StartJobRequest(_message.Message):
     priority: int
     aggregators: _containers.RepeatedScalarFieldContainer[str]
     adds_floats: bool
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ..., adds_floats: bool = ...) -> None: ...
+    agents: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., priority: _Optional[int] = ..., aggregators: _Optional[_Iterable[str]] = ..., adds_floats: bool = ..., agents: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")
@@ -351,7 +353,7 @@ class ExitReport(_message.Message):
     def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., final: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "positions", "rank_profiles")
+    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "positions", "rank_profiles", "probe_answer")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_READY_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +363,7 @@ class AgentMessage(_message.Message):
     RANK_WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     RANK_PROFILES_FIELD_NUMBER: _ClassVar[int]
+    PROBE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     register: Register
     heartbeat: Heartbeat
     assignment_ready: AssignmentReady
@@ -370,10 +373,11 @@ class AgentMessage(_message.Message):
     rank_withdrawal: RankWithdrawal
     positions: Positions
     rank_profiles: RankProfiles
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
+    probe_answer: ProbeAnswer
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order", "ranks_closed", "pause")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order", "ranks_closed", "pause", "probe_order")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
@@ -385,6 +389,7 @@ class ControllerMessage(_message.Message):
     PROFILE_ORDER_FIELD_NUMBER: _ClassVar[int]
     RANKS_CLOSED_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
+    PROBE_ORDER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
@@ -396,7 +401,8 @@ class ControllerMessage(_message.Message):
     profile_order: ProfileOrder
     ranks_closed: RanksClosed
     pause: Pause
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
+    probe_order: ProbeOrder
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ..., ranks_closed: _Optional[_Union[RanksClosed, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., probe_order: _Optional[_Union[ProbeOrder, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance", "largest_message")
@@ -793,6 +799,103 @@ class Agent(_message.Message):
     shared: bool
     name: str
     def __init__(self, registration: _Optional[_Union[Register, _Mapping]] = ..., live: bool = ..., last_heartbeat: _Optional[float] = ..., ranks_in_use: _Optional[int] = ..., tenant: _Optional[str] = ..., shared: bool = ..., name: _Optional[str] = ...) -> None: ...
+
+class ProbeOrder(_message.Message):
+    __slots__ = ("number", "open", "measure", "close")
+    class Open(_message.Message):
+        __slots__ = ("key",)
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        key: bytes
+        def __init__(self, key: _Optional[bytes] = ...) -> None: ...
+    class Measure(_message.Message):
+        __slots__ = ("address", "port", "bytes", "seconds")
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        PORT_FIELD_NUMBER: _ClassVar[int]
+        BYTES_FIELD_NUMBER: _ClassVar[int]
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        address: str
+        port: int
+        bytes: int
+        seconds: float
+        def __init__(self, address: _Optional[str] = ..., port: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    class Close(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    open: ProbeOrder.Open
+    measure: ProbeOrder.Measure
+    close: ProbeOrder.Close
+    def __init__(self, number: _Optional[int] = ..., open: _Optional[_Union[ProbeOrder.Open, _Mapping]] = ..., measure: _Optional[_Union[ProbeOrder.Measure, _Mapping]] = ..., close: _Optional[_Union[ProbeOrder.Close, _Mapping]] = ...) -> None: ...
+
+class ProbeAnswer(_message.Message):
+    __slots__ = ("number", "failure", "port", "round_trip", "bytes_per_second", "bytes_per_second_back")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_BACK_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    failure: str
+    port: int
+    round_trip: float
+    bytes_per_second: float
+    bytes_per_second_back: float
+    def __init__(self, number: _Optional[int] = ..., failure: _Optional[str] = ..., port: _Optional[int] = ..., round_trip: _Optional[float] = ..., bytes_per_second: _Optional[float] = ..., bytes_per_second_back: _Optional[float] = ...) -> None: ...
+
+class ProbeRequest(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    def __init__(self, bytes: _Optional[int] = ...) -> None: ...
+
+class ProbeResult(_message.Message):
+    __slots__ = ("time", "agents", "pairs", "left_out")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    agents: _containers.RepeatedCompositeFieldContainer[ProbedAgent]
+    pairs: _containers.RepeatedCompositeFieldContainer[ProbedPair]
+    left_out: _containers.RepeatedCompositeFieldContainer[LeftOutAgent]
+    def __init__(self, time: _Optional[float] = ..., agents: _Optional[_Iterable[_Union[ProbedAgent, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[ProbedPair, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[LeftOutAgent, _Mapping]]] = ...) -> None: ...
+
+class ProbedAgent(_message.Message):
+    __slots__ = ("name", "host", "address")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    host: str
+    address: str
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class ProbedPair(_message.Message):
+    __slots__ = ("one", "other", "round_trip", "bytes_per_second", "bytes_per_second_back")
+    ONE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_BACK_FIELD_NUMBER: _ClassVar[int]
+    one: int
+    other: int
+    round_trip: float
+    bytes_per_second: float
+    bytes_per_second_back: float
+    def __init__(self, one: _Optional[int] = ..., other: _Optional[int] = ..., round_trip: _Optional[float] = ..., bytes_per_second: _Optional[float] = ..., bytes_per_second_back: _Optional[float] = ...) -> None: ...
+
+class LeftOutAgent(_message.Message):
+    __slots__ = ("name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ListSwitchesRequest(_message.Message):
     __slots__ = ()

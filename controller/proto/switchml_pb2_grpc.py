@@ -394,6 +394,11 @@ class AgentsStub(object):
                 request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
                 _registered_method=True)
+        self.Probe = channel.unary_unary(
+                '/switchml.v1.Agents/Probe',
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeResult.FromString,
+                _registered_method=True)
 
 
 class AgentsServicer(object):
@@ -418,6 +423,14 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Probe(self, request, context):
+        """Lets all live agents measure the paths between each two of them, in rounds in which each has one partner.
+        FAILED_PRECONDITION: jobs live, another probe runs, or there are fewer than 3 agents. INVALID_ARGUMENT: bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -430,6 +443,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.FromString,
                     response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.SerializeToString,
+            ),
+            'Probe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Probe,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeResult.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -488,6 +506,33 @@ class Agents(object):
             '/switchml.v1.Agents/List',
             switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
             switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Probe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/switchml.v1.Agents/Probe',
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ProbeResult.FromString,
             options,
             channel_credentials,
             insecure,

@@ -338,6 +338,11 @@ Examples:
     help=f"Priority among the tenant's jobs, up to {MAX_PRIORITY}: higher ones send first.",
 )
 @click.option(
+    "--order",
+    type=click.Choice(["ring", "halving-doubling"]),
+    help="Give ranks to agents in the order that suits this algorithm by the last `probe`.",
+)
+@click.option(
     "--wire",
     callback=_wire,
     metavar="WIRE",
@@ -375,6 +380,7 @@ def start_job(
     name: str,
     on_failure: str,
     priority: int,
+    order: str | None,
     wire: Wire | None,
     restarts: int,
     variables: dict[str, str],
@@ -406,6 +412,7 @@ def start_job(
     if detach:
         return _start_detached(session.arguments)
 
+    from switchml.commands.probe import found_order
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch import job_start
 
@@ -418,6 +425,7 @@ def start_job(
         priority=priority,
         aggregators=settings.job_aggregators,
         adds_floats=wire is not None and wire.kind == "floats",
+        agents=() if order is None else [host.name for host in found_order(session, order)[1]],
     )
     if not command:
         return JobReady(job_start.start_job(settings, request, note))

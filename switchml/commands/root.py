@@ -48,6 +48,14 @@ _COMMANDS: Final = {
         "monitoring:monitoring_group",
         "Print the files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/monitoring.md).",
     ),
+    "order": (
+        "probe:order",
+        "Print the hosts in the order in which ranks should be given to them, one in a line, as in a host file.",
+    ),
+    "probe": (
+        "probe:probe",
+        "Let the agents measure the paths between each two of them, and keep the matrix for `order`.",
+    ),
     "status": ("fabric:status", "Show the fabric: processes, switches, agents, live jobs."),
     "switch": ("switch:switch_group", "Show switches, and let them drop packets on purpose."),
     "synthesize": (

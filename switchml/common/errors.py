@@ -11,10 +11,12 @@ __all__ = [
     "LogNotFoundError",
     "NamespaceError",
     "NoFabricError",
+    "NoProbeError",
     "NoRouteError",
     "NotEndedError",
     "NoStepsError",
     "OperationError",
+    "ProbeMatrixError",
     "ProgramNotFoundError",
     "RemoteRanksError",
     "RunDirectoryError",
@@ -72,6 +74,14 @@ class NotEndedError(OperationError):
 
 class NoStepsError(OperationError):
     """A program made no steps that could be recorded."""
+
+
+class NoProbeError(OperationError):
+    """No probe has measured the paths between the hosts yet."""
+
+
+class ProbeMatrixError(OperationError):
+    """A file does not have the matrix of a probe."""
 
 
 class LogNotFoundError(OperationError):

@@ -83,6 +83,7 @@ CALLS: dict[str, tuple[Callable[[ControllerClient], object], set[str]]] = {
     "Jobs/Stop": (lambda c: c.stop_job(999), {"operator", "admin"}),
     "Jobs/ReportExit": (lambda c: c.report_exit(999, 0, 0), {"operator", "admin"}),
     "Agents/List": (lambda c: c.list_agents(), set(ROLES)),
+    "Agents/Probe": (lambda c: c.probe_agents(), {"admin"}),
     "Switches/List": (lambda c: c.list_switches(), set(ROLES)),
     "Switches/Show": (lambda c: c.show_switch(), set(ROLES)),
     "Switches/SetLoss": (lambda c: c.set_loss(ports=[600], ingress=0.5), {"admin"}),

@@ -55,7 +55,7 @@ HEAVY = {"asyncio", "cryptography", "google.protobuf", "grpc", "numpy", "rich", 
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("up", "down", "status", "doctor", "advise", "completion", "synthesize", "version"),
+        *("up", "down", "status", "doctor", "advise", "completion", "synthesize", "version", "probe", "order"),
         *(
             "job start",
             "job list",

@@ -22,6 +22,7 @@ from switchml.controller.jobs.rendezvous import Rendezvous
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.northbound.agent_messages import AgentMessages
 from switchml.controller.northbound.call_limits import CALLS_AT_ONCE, CALLS_OF_OTHERS
+from switchml.controller.northbound.probes import Probes
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import JobState, OnFailure, RankState
@@ -148,9 +149,8 @@ async def test_a_mismatch_is_found_though_the_rank_at_fault_reports_last(
     live = await world.start(RANKS)
     lifecycle = lifecycle_of(world)
     rendezvous = Rendezvous(world.jobs, lifecycle, world.transitions, world.endings, world.store.events)
-    messages = AgentMessages(
-        world.parts, lifecycle, world.transitions, world.endings, rendezvous, Profiles(world.agents)
-    )
+    profiles, probes = Profiles(world.agents), Probes(world.agents, world.jobs)
+    messages = AgentMessages(world.parts, lifecycle, world.transitions, world.endings, rendezvous, profiles, probes)
     for rank in range(4):  # the others report nothing
         call = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100 if rank < 3 else 99)
         event = pb.RankEvent(job=1, epoch=1, rank=rank, kind=pb.RankEvent.KIND_CHECK_FAILED, call=call, position=7)
