@@ -58,7 +58,7 @@ class _Tournament:
     failures: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def gives_up(self, player: int) -> bool:
-        """Return whether so many measurements have failed that the others need not wait for this agent again."""
+        """Return whether two measurements have failed, after which the others need not wait for this agent."""
         return sum(player in pair for pair in self.failures) >= _MOST_FAILURES
 
     def leave_out(self) -> tuple[list[int], dict[int, str]]:
@@ -165,7 +165,7 @@ class Probes:
             tournament.measured[pair] = answer
 
     async def _ask(self, session: AgentSession, order: pb.ProbeOrder, seconds: float) -> pb.ProbeAnswer:
-        """Return the answer of an agent, or one that says why there is none."""
+        """Return the answer of an agent, or one that says why it did not answer."""
         number = next(self._numbers)
         question = _Question(session, asyncio.get_running_loop().create_future())
         self._questions[number] = question

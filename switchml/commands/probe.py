@@ -118,7 +118,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--names", type=click.Choice(["agent", "host", "address"]), default="agent", show_default=True,
-    help="What to print of each host.",
+    help="The name of a host to print.",
 )  # fmt: skip
 @click.pass_obj
 def order(
