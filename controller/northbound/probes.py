@@ -58,7 +58,7 @@ class _Tournament:
     failures: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def gives_up(self, player: int) -> bool:
-        """Return whether two measurements have failed, after which the others need not wait for this agent."""
+        """Return whether enough measurements of this agent have failed that no partner should wait for it again."""
         return sum(player in pair for pair in self.failures) >= _MOST_FAILURES
 
     def leave_out(self) -> tuple[list[int], dict[int, str]]:
@@ -165,7 +165,7 @@ class Probes:
             tournament.measured[pair] = answer
 
     async def _ask(self, session: AgentSession, order: pb.ProbeOrder, seconds: float) -> pb.ProbeAnswer:
-        """Return the answer of an agent, or one that says why it did not answer."""
+        """Return the answer of an agent; without one, an answer whose `failure` has the reason."""
         number = next(self._numbers)
         question = _Question(session, asyncio.get_running_loop().create_future())
         self._questions[number] = question

@@ -118,7 +118,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--names", type=click.Choice(["agent", "host", "address"]), default="agent", show_default=True,
-    help="The name of a host to print.",
+    help="The name of each host that is printed.",
 )  # fmt: skip
 @click.pass_obj
 def order(

@@ -101,5 +101,5 @@ def test_probing_finds_the_racks_and_each_leaf_then_sends_one_contribution(
     together = trunk_bytes_of_a_sum()
     # The leaf of the other rack sends its sum to the top, and gets the result; before, h2 and h6 did so, too.
     size = 4 * ELEMENTS
-    assert 2 * size < together < 2 * 1.25 * size
-    assert scattered > 2.4 * together
+    assert 2 * size < together < 3 * size  # a busy machine may send packets again
+    assert scattered > 6 * size
