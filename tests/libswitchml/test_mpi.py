@@ -121,7 +121,9 @@ def test_results_are_those_of_mpi(mpi: MpiLibrary, library: Path, program: Path,
 def test_without_an_agent_the_program_runs_as_before(
     mpi: MpiLibrary, library: Path, program: Path, tmp_path: Path
 ) -> None:
-    done = mpirun(mpi, library, str(program), SWITCHML_RUN_DIR=str(tmp_path / "none"))
+    done = mpirun(
+        mpi, library, str(program), SWITCHML_RUN_DIR=str(tmp_path / "none"), SWITCHML_MPI_LEAST_BYTES="100000"
+    )
     assert (done.returncode, done.stdout) == (0, "all right\n"), done.stderr
     assert reported(done, "MPI_Allreduce")[0] == 0
     assert done.stderr.count("switchml: collectives stay with MPI; rank 0: there is no agent socket at") == 1

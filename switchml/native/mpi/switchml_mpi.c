@@ -22,7 +22,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { KEY_BYTES = 16, LEAST_BYTES = 256 * 1024, JOIN_SECONDS = 30, CALL_SECONDS = 300, PAUSE_NANOSECONDS = 20000 };
+enum { KEY_BYTES = 16, LEAST_BYTES = 1024 * 1024, JOIN_SECONDS = 30, CALL_SECONDS = 300, PAUSE_NANOSECONDS = 20000 };
 
 /* The calls of one function, in the report. */
 typedef struct Counted {
