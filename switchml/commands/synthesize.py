@@ -46,7 +46,7 @@ def _file(name: str, metavar: str, text: str) -> Callable[[F], F]:
 Examples:
   switchml-ctl synthesize --topology ndv2-1mb --sketch ndv2-x2
   switchml-ctl synthesize --topology ndv2-switchml-1mb --sketch ndv2-x4 --collective all-reduce
-  switchml-ctl synthesize --topology my.json --sketch mine.json --output schedule.json --picture schedule.svg""",
+  switchml-ctl synthesize --topology ndv2-1mb --sketch ndv2-x1 --output schedule.json --picture schedule.svg""",
 )
 @click.option(
     "--topology", required=True, metavar="NAME|FILE.json", help="The topology, in TACCL's form, or a packaged one."
