@@ -32,7 +32,7 @@ from switchml.torch.compression.hook import CompressionState, rounds_of_bucket
 from switchml.torch.compression.memory import Memory
 from switchml.torch.compression.requests import Gather, Request, Sparse
 
-__all__ = ["HostCompressionState", "Order", "alone"]
+__all__ = ["HostCompressionState", "Order"]
 
 Order = Literal["intra-compress-inter", "compress-intra-inter"]
 """The order of the sum inside a host and of the compression."""
@@ -205,7 +205,7 @@ class HostCompressionState(CompressionState):
         filled = sorted((name, piece) for name, piece in bucket.pieces.items() if piece.numel())
         given = [bucket.memory.begin(name, piece.float()) for name, piece in filled]
         places = [_AloneIn(name, bucket.step, self._rank, 1, self._seed) for name, _ in filled]
-        outcomes = alone(rounds_of_bucket(bucket.compressor, given, places))
+        outcomes = _alone(rounds_of_bucket(bucket.compressor, given, places))
         for (name, piece), outcome in zip(filled, outcomes, strict=True):
             assert outcome.own is not None
             bucket.own[name] = outcome.own
@@ -238,7 +238,7 @@ class _Bucket:
         self.error: Exception | None = None
 
 
-def alone(rounds: Any) -> Any:
+def _alone(rounds: Any) -> Any:
     """Return the outcome of rounds that one rank makes without others: each request is answered by its own values."""
     answer = None
     while isinstance(request := next_of(rounds, answer), Request):
