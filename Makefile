@@ -31,7 +31,7 @@ TORCH ?= 2.13.0
 TORCH_VENV := .venv-torch$(addprefix -,$(filter-out 2.13.0,$(TORCH)))
 JAX ?= 0.10.2
 JAX_VENV := .venv-jax$(addprefix -,$(filter-out 0.10.2,$(JAX)))
-# The libraries that tests train with, in the versions that docs/pytorch.md names.
+# The libraries that tests train with, in the versions that docs/guides/pytorch-libraries.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
 CXX_SOURCES := $(shell find dataplane host_agent native switchml -name '*.cc')

@@ -27,7 +27,7 @@ _PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev", "rdma
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP", "rdma": "RDMA"}
 _MEMIF_SOCKET: Final = "/run/memif.sock"  # net_memif's default
-# Options of the virtual devices in docs/transports.md. Their drivers silently ignore unknown options.
+# Options of the virtual devices in docs/guides/transports.md. Their drivers silently ignore unknown options.
 _OPTIONS: Final = {
     "net_af_packet": ("iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass"),
     "net_memif": ("id", "role", "bsize", "rsize", "socket", "socket-abstract", "mac", "zero-copy", "secret"),

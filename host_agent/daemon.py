@@ -340,7 +340,7 @@ Example:
     show_default=True,
     help="How ranks reach the switch: over UDP, or through memory that they share with a soft switch on this "
     "machine; auto uses shared memory if a switch answers at --switch-socket, which then assigns the port. "
-    "dpdk and xdp send and receive frames on --device themselves, rdma messages (docs/transports.md).",
+    "dpdk and xdp send and receive frames on --device themselves, rdma messages (docs/guides/transports.md).",
 )
 @click.option(
     "--switch-socket",

@@ -1,4 +1,4 @@
-"""The change of a job to its next epoch (docs/protocol.md, "Epoch change"): its ranks stop, and its processes move."""
+"""The change of a job to its next epoch (docs/understand/correctness.md): its ranks stop, and its processes move."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
  *   wrong_kind, wrong_sum, wrong_chunk, overwritten, stuck  as in aggregation.pml, for the members of an epoch
  *   wrong_sum_at_lost  as wrong_sum, for the lost worker, which continues in the old epoch
  *
- * The steps are those of section "Epoch change" of docs/protocol.md:
+ * The steps are those of section "Epoch change" of docs/understand/correctness.md:
  *   1. Every survivor is asked to quiesce: from then on it begins nothing and accepts nothing. It reports what it holds.
  *   2. For each slot, the furthest report is the target. The survivors fetch up to the target, and no further.
  *   3. The controller changes or deletes every entry of the old epoch in the worker table, one after the other.

@@ -98,7 +98,7 @@ def contribution_frame(packet: Packet | bytes, host: Host, **fields: Any) -> byt
 
 
 def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
-    """Return the frame in which the switch sends a RESULT to a rank (docs/protocol.md)."""
+    """Return the frame in which the switch sends a RESULT to a rank (docs/understand/protocol.md)."""
     addresses: dict[str, Any] = {"src": str(IPv4Address(SWITCH_IP)), "dst": str(IPv4Address(host.ip))}
     headers = Ether(dst=mac_text(host.mac), src=mac_text(SWITCH_MAC)) / IP(
         tos=tos, id=0, flags="DF", ttl=PROTOCOL_IPV4_TTL, **addresses

@@ -374,7 +374,7 @@ class TofinoEmulator(Target):
 
 
 class TofinoModel(Target):
-    """Intel's tofino-model and bf_switchd with the TNA program, from an SDE installation; see docs/tofino.md.
+    """Intel's tofino-model and bf_switchd with the TNA program, from an SDE installation; see docs/operate/tofino.md.
 
     The model is started first. The tests' ports are device ports of its first pipe, on veth pairs as for BMv2.
     """
@@ -388,11 +388,11 @@ class TofinoModel(Target):
     def check_available(cls) -> None:
         """Raise TargetUnavailable, which says what to set or build, if the SDE or the program in it is missing."""
         if not os.environ.get("SDE_INSTALL"):
-            raise TargetUnavailable("SDE_INSTALL is not set: set it to an SDE installation (docs/tofino.md)")
+            raise TargetUnavailable("SDE_INSTALL is not set: set it to an SDE installation (docs/operate/tofino.md)")
         for path in (*cls._programs(), cls._configuration()):
             if not path.exists():
                 raise TargetUnavailable(
-                    f"{path} not found: build the SDE and the program switchml into it (docs/tofino.md)"
+                    f"{path} not found: build the SDE and the program switchml into it (docs/operate/tofino.md)"
                 )
 
     @staticmethod

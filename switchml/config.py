@@ -19,8 +19,8 @@ def prefix() -> Path:
 @click.command()
 @click.option("--cflags", is_flag=True, help="Options that find the header.")
 @click.option("--libs", is_flag=True, help="Options that link with the library, and find it when the program runs.")
-@click.option("--mpi", is_flag=True, help="The source of the library for MPI programs (docs/mpi.md).")
-@click.option("--nccl", is_flag=True, help="The plugin of NCCL (docs/nccl.md).")
+@click.option("--mpi", is_flag=True, help="The source of the library for MPI programs (docs/guides/mpi.md).")
+@click.option("--nccl", is_flag=True, help="The plugin of NCCL (docs/guides/nccl.md).")
 @click.option("--pkgconfigdir", is_flag=True, help="The folder for PKG_CONFIG_PATH.")
 @click.option("--cmakedir", is_flag=True, help="The folder for CMake's switchml_DIR.")
 def main(cflags: bool, libs: bool, mpi: bool, nccl: bool, pkgconfigdir: bool, cmakedir: bool) -> None:

@@ -30,7 +30,7 @@ def controller_file(topology: Topology) -> str:
             f"# Generated from topology {topology.name}.",
             "[controller]",
             'listen = "0.0.0.0:7600"',
-            'tls = "/etc/switchml/tls"  # certificates: docs/security.md',
+            'tls = "/etc/switchml/tls"  # certificates: docs/operate/security.md',
             f"tree_levels = {topology.levels}",
             *map(_tables, topology.switches),
         ]

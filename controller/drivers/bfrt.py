@@ -151,7 +151,7 @@ class BfrtDriver(Driver):
             runs = ", ".join(map(repr, found)) or "no P4 program"
             raise SwitchRefused(
                 f"switch {self.settings.name} runs {runs} and not {wanted!r}: start bf_switchd with the configuration"
-                f" file of our program (docs/tofino.md), or set program for the switch"
+                f" file of our program (docs/operate/tofino.md), or set program for the switch"
             )
         schema = await asyncio.to_thread(BfrtSchema.parse, answer.non_p4_config.bfruntime_info, found[wanted])
         try:
@@ -162,7 +162,7 @@ class BfrtDriver(Driver):
             raise SwitchRefused(
                 f"switch {self.settings.name} runs a program {wanted!r} that is not SwitchML's, or an SDE that is not"
                 f" supported: {error}; compile dataplane/p4/tna of this version and start bf_switchd with it"
-                " (docs/tofino.md)"
+                " (docs/operate/tofino.md)"
             ) from None
         if offered != self._capabilities:
             raise SwitchRefused(

@@ -1,6 +1,6 @@
 """The transitions of a job into an epoch: into its first one, or into another one after a loss.
 
-The steps are the same for both; docs/protocol.md ("A change of epoch") explains their order:
+The steps are the same for both; docs/understand/correctness.md ("Epoch change") explains their order:
 
 1. Plan: the job as it will be, with its ranks, their agents and a new epoch.
 2. Quiesce, unless the job starts: its agents stop the ranks (Quiesce) and report the number of phases of each slot that

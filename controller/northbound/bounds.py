@@ -1,6 +1,7 @@
 """The bounds of all texts and lists in the requests of clients and the messages of agents.
 
-docs/limits.md has the same table; tests/unit/test_bounds.py compares both with each other and with the .proto files.
+docs/reference/limits.md has the same table; tests/unit/test_bounds.py compares both with each other and with the
+.proto files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bounds of the texts, byte strings and lists in P4Runtime requests; docs/limits.md has the same table.
+"""The bounds of the texts, byte strings and lists in P4Runtime requests; docs/reference/limits.md has the same table.
 
 They are wider than what an entity may have, because an error of one entity must not fail the others in its batch.
 """

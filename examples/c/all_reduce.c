@@ -1,4 +1,4 @@
-/* One rank of a job: sums an array over all ranks. docs/libswitchml.md says how to compile and run it. */
+/* One rank of a job: sums an array over all ranks. docs/guides/libswitchml.md says how to compile and run it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <switchml.h>

@@ -36,8 +36,8 @@ class Rank {
   // Returns the profile, with up to `calls` of the rank's latest calls.
   virtual RankProfile profile(uint64_t calls) const = 0;
 
-  // The change of epoch (docs/protocol.md, SenderSlots): both return the number of phases held of each slot. They throw
-  // std::invalid_argument if the rank refuses, and std::system_error.
+  // The change of epoch (docs/understand/correctness.md, SenderSlots): both return the number of phases held of each
+  // slot. They throw std::invalid_argument if the rank refuses, and std::system_error.
   virtual std::vector<uint32_t> freeze() = 0;
   virtual std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) = 0;
 

@@ -1,4 +1,5 @@
-// The sender of one rank's contributions over UDP or a device: window, retransmission and timers (docs/protocol.md).
+// The sender of one rank's contributions over UDP or a device: window, retransmission and timers
+// (docs/understand/protocol.md).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The memory that all ranks of a job on one machine share, in which they add up the values of a call themselves,
-// without the switch (docs/protocol.md, "Direct calls").
+// without the switch (docs/understand/one-machine.md, "Direct calls").
 //
 // A call is cut into pieces; piece q goes through row q mod kRows of the memory, in three steps:
 //

@@ -82,9 +82,10 @@ class SenderSlots {
   // Takes an awaited result, and returns its ticket for the process.
   Ticket complete(uint32_t slot, const wire::Header& result);
 
-  // A change of epoch (docs/protocol.md). After freeze() no result is taken; fetch() then lets results of each slot be
-  // taken until the given number of its phases is held. Returns whether the targets are new, so that what is in flight
-  // must be sent again. Throws std::invalid_argument without a freeze(), or for targets that are not one for each slot.
+  // A change of epoch (docs/understand/correctness.md). After freeze() no result is taken; fetch() then lets results of
+  // each slot be taken until the given number of its phases is held. Returns whether the targets are new, so that what
+  // is in flight must be sent again. Throws std::invalid_argument without a freeze(), or for targets that are not one
+  // for each slot.
   void freeze() { limits_ = held(); }
   bool fetch(const std::vector<uint32_t>& targets);
   bool frozen() const { return !limits_.empty(); }

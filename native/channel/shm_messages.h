@@ -4,9 +4,9 @@
 // The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection
 // stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
 // is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch`, which is followed by
-// one uint32_t for each slot (docs/protocol.md, "A change of epoch"). The answer to either is followed by one uint32_t
-// for each slot: the number of its phases that the rank holds. Two descriptors come with the answer to `bind`: the
-// rank's memory (channel.h) and its doorbell, an eventfd; and a third one, the job's memory for direct calls
+// one uint32_t for each slot (docs/understand/correctness.md, "Epoch change"). The answer to either is followed by one
+// uint32_t for each slot: the number of its phases that the rank holds. Two descriptors come with the answer to `bind`:
+// the rank's memory (channel.h) and its doorbell, an eventfd; and a third one, the job's memory for direct calls
 // (direct_memory.h), if all its ranks come to this port.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Sums of float32 numbers that do not depend on the order in which the numbers come (docs/floats.md).
+// Sums of float32 numbers that do not depend on the order in which the numbers come (docs/guides/floats.md).
 //
 // A number is +-m * 2^(p - 149) with an integer m of 24 bits. Cut at fixed places, every 24 bits from 2^-149 up, it has
 // two digits. A sum has the three highest digits that any of its numbers can have; what is below them is dropped, which

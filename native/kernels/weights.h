@@ -1,4 +1,4 @@
-// The weights of the check of a packet's words (docs/protocol.md, "The check").
+// The weights of the check of a packet's words (docs/understand/protocol.md, "The check").
 #pragma once
 
 #include <array>

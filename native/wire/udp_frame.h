@@ -17,9 +17,9 @@ struct FrameAddresses {
   uint8_t traffic_class = 0;
 };
 
-// Writes kHeadersBeforeUdpPayload bytes (docs/protocol.md; ResultHeaders in p4/common/aggregation.p4). The IPv4
-// checksum is 0; store_ipv4_checksum() or the device fills it in. UDP has no checksum (RFC 768), because the check of
-// the SwitchML header covers the values.
+// Writes kHeadersBeforeUdpPayload bytes (docs/understand/protocol.md; ResultHeaders in p4/common/aggregation.p4). The
+// IPv4 checksum is 0; store_ipv4_checksum() or the device fills it in. UDP has no checksum (RFC 768), because the check
+// of the SwitchML header covers the values.
 inline void store_frame_headers(uint8_t* frame, const FrameAddresses& addresses, size_t udp_payload_bytes) {
   store48(frame + ethernet::dst, addresses.eth_dst);
   store48(frame + ethernet::src, addresses.eth_src);

@@ -1,4 +1,4 @@
-// The SwitchML header in a packet: 32 bytes, big-endian (docs/protocol.md has the table of fields).
+// The SwitchML header in a packet: 32 bytes, big-endian (docs/understand/protocol.md has the table of fields).
 #pragma once
 
 #include <array>

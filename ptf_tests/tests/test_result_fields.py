@@ -1,4 +1,4 @@
-"""The RESULT on the wire: every field that the switch emits, as docs/protocol.md specifies."""
+"""The RESULT on the wire: every field that the switch emits, as docs/understand/protocol.md specifies."""
 
 from __future__ import annotations
 

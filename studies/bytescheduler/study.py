@@ -78,8 +78,8 @@ def schedules(name: str, policies: str, text: str) -> StudyCommand:
         kind=Parsed("policies", policy_words),
         default=policies,
         metavar="POLICY,...",
-        help_text="Policies of docs/scheduling.md, NAME:classes=N:partition=BYTES:credit=BYTES. The peer fifo is always"
-        " measured.",
+        help_text="Policies of docs/guides/scheduling.md, NAME:classes=N:partition=BYTES:credit=BYTES. The peer fifo is"
+        " always measured.",
     )
     @parameters.size("20MiB")
     @parameters.option(

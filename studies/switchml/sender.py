@@ -1,4 +1,4 @@
-"""The sender of a rank: its window, its timers, and what it sends again (docs/protocol.md, "The worker").
+"""The sender of a rank: its window, its timers, and what it sends again (docs/understand/protocol.md, "The worker").
 
 The rules and constants are those of host_agent/native: rank_sender.cc, window.h and round_trip.h.
 """

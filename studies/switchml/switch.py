@@ -1,4 +1,4 @@
-"""A switch: the state of its slots, and the rule for a packet (docs/protocol.md, "The switch").
+"""A switch: the state of its slots, and the rule for a packet (docs/understand/protocol.md, "The switch").
 
 Below another switch, a leaf treats its parent as one more rank, whose packet replaces the sum: it forwards its sum as
 its own contribution when all its children have contributed, and its phase is complete with the parent's result.

@@ -54,7 +54,7 @@ VARIANTS: Final = {
     "udp-float": TransportVariant("udp", wire="floats"),
     "shm-switch": TransportVariant("shm", direct=False),
 }
-"""By name: the switch adds up floats as such (docs/floats.md), or it adds up all values."""
+"""By name: the switch adds up floats as such (docs/guides/floats.md), or it adds up all values."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""

@@ -18,7 +18,7 @@ __all__ = ["GLOO", "PEER_METHODS", "BlockCounts", "SparseRow", "SparseTurn", "su
 GLOO: Final = "gloo"
 """The system whose ranks run all peers."""
 
-_MOST_WORDS: Final = 256  # of a block of a sparse call; docs/protocol.md, "Large packets"
+_MOST_WORDS: Final = 256  # of a block of a sparse call; docs/understand/protocol.md, "Large packets"
 
 PEER_METHODS: Final = {"gloo": "dense", "allgather-sparse": "allgather-sparse"}
 """The methods (of METHODS) of the peers of SPARSE_PEERS."""

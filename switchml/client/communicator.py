@@ -58,10 +58,10 @@ class Communicator:
     result; a sum beyond float32 is infinite. An average is computed from the sum before that is rounded, so it is
     finite if float32 can hold the average. The same is true of float16 and bfloat16, with their last place and their
     range: a sum or an average of them is rounded to 16 bits once, at its end. A sum of float64 differs from the exact
-    one by at most N/2 * M * 2^(8 - T), where T is 93 with 2 ranks, 77 with 8 and 59 with 4096 (docs/protocol.md). The
-    same contributions give the same bits, regardless of the order in which packets arrive. With fewer bits (`Blocks`)
-    the bound is larger, and results
-    are rounded to float32 before they are rounded to 16 bits.
+    one by at most N/2 * M * 2^(8 - T), where T is 92 with 2 ranks, 86 with 8 and 59 with 4096
+    (docs/understand/protocol.md). The same contributions give the same bits, regardless of the order in which packets
+    arrive. With fewer bits (`Blocks`) the bound is larger, and results are rounded to float32 before they are rounded
+    to 16 bits.
 
     After a `NonFiniteError` the communicator remains usable. It also does after an exception of a signal handler
     (such as `KeyboardInterrupt`) in a call that waits: the call itself goes on, and its array belongs to it until a
@@ -123,7 +123,7 @@ class Communicator:
 
     @property
     def priority(self) -> int:
-        """The job's priority, from 0 to 7: higher ones are served first (docs/protocol.md, "Priorities")."""
+        """The job's priority, from 0 to 7: higher ones are served first (docs/understand/protocol.md, "Priorities")."""
         return self._membership.native.priority
 
     @property
@@ -253,12 +253,12 @@ class Communicator:
                 switches `add_floats`. These classes are in `switchml`, and each says how exact its sums are.
             skip_zeros: send only the blocks of `x` that are not zero; a block has `values_per_packet` words, but at
                 most 256. The result has the same bits as without, except for floating-point numbers in packets of more
-                than 256 values, whose last bits may differ (docs/sparse.md). It pays if most blocks are zero at most
-                ranks, and costs little otherwise. `Work.blocks` tells what was sent. All blocks are sent if a switch of
-                the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for each of
-                `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the same size
-                and dtype have shown that most of them have values, and never changes bits (docs/sparse.md). Not with
-                `Codes` or `Floats`.
+                than 256 values, whose last bits may differ (docs/guides/sparse.md). It pays if most blocks are zero
+                at most ranks, and costs little otherwise. `Work.blocks` tells what was sent. All blocks are sent if a
+                switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
+                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the same size
+                and dtype have shown that most of them have values, and never changes bits (docs/guides/sparse.md). Not
+                with `Codes` or `Floats`.
             old: no other arguments; those of version 0.1 are refused with what to write instead.
 
         Raises:

@@ -136,7 +136,7 @@ class Codes(Wire):
     """Floating-point numbers as codes of one byte, which the switches expand to words before they add them up.
 
     The codes have a common unit in each block. They are a quarter of the bytes that a rank sends; results take 32 bits
-    (docs/compression.md). `Communicator.codes` has those that the switches of a job know.
+    (docs/guides/compression.md). `Communicator.codes` has those that the switches of a job know.
 
     Attributes:
         name: "natural8": a sign and one of the two powers of two around a number, at random, so that the expected
@@ -166,7 +166,7 @@ class Floats(Wire):
     A result differs from the exact sum by less than N * 2^-47 times the largest contribution, and is rounded to float32
     once for each switch between a rank and the root of its tree, in any order the same bits. NaN and infinities come
     out as of any sum of floats, without an error. Packets are not checked for changed values by more than UDP's and
-    Ethernet's checksums (docs/floats.md).
+    Ethernet's checksums (docs/guides/floats.md).
     """
 
     kind: ClassVar[str] = "floats"

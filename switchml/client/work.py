@@ -34,7 +34,7 @@ class Work:
     def wire_bytes(self) -> int:
         """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns.
 
-        In a direct call (docs/protocol.md), those that it has put where the ranks add them up.
+        In a direct call (docs/understand/one-machine.md), those that it has put where the ranks add them up.
         """
         outcome = self._native.outcome
         return 0 if outcome is None else outcome.wire_bytes

@@ -392,7 +392,7 @@ def bench_sparse(**chosen: Any) -> Sequence[BenchmarkResult]:
 Examples:
   switchml-ctl bench show allreduce.json --plots pictures
   switchml-ctl bench show allreduce.json latency.json --markdown
-  switchml-ctl bench show *.json --into docs/performance.md --plots docs/performance""",
+  switchml-ctl bench show *.json --into docs/results/performance.md --plots docs/results/performance""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(

@@ -44,7 +44,7 @@ _days = click.option(
 
 @click.group("certs", cls=CommandGroup)
 def certs_group() -> None:
-    """Create and list certificates for TLS, with your own authority (docs/security.md)."""
+    """Create and list certificates for TLS, with your own authority (docs/operate/security.md)."""
 
 
 @certs_group.command(

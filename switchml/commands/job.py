@@ -399,7 +399,7 @@ def start_job(
     `job logs` the workers' output, and `job stop` ends it.
 
     The first rank that fails ends the job. With --on-failure shrink or restart the others continue in a new epoch:
-    calls that were in flight raise switchml.WorldChanged (docs/reliability.md).
+    calls that were in flight raise switchml.WorldChanged (docs/guides/failures.md).
     """
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")

@@ -45,7 +45,7 @@ def _token(path: str) -> str:
 
 @click.group("monitoring", cls=CommandGroup)
 def monitoring_group() -> None:
-    """Print the files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/monitoring.md)."""
+    """Print files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/operate/monitoring.md)."""
 
 
 @monitoring_group.command(

@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "bench": ("bench:bench_group", "Measure all-reduces, compared with Gloo and Open MPI, and their parts."),
     "certs": (
         "certs:certs_group",
-        "Create and list certificates for TLS, with your own authority (docs/security.md).",
+        "Create and list certificates for TLS, with your own authority (docs/operate/security.md).",
     ),
     "completion": ("completion:completion", "Print the completion script of a shell."),
     "doctor": (
@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "job": ("job:job_group", "Start, watch and stop jobs."),
     "monitoring": (
         "monitoring:monitoring_group",
-        "Print the files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/monitoring.md).",
+        "Print files for Prometheus and Grafana: a configuration, alerts, a dashboard (docs/operate/monitoring.md).",
     ),
     "order": (
         "probe:order",
@@ -60,7 +60,7 @@ _COMMANDS: Final = {
     "switch": ("switch:switch_group", "Show switches, and let them drop packets on purpose."),
     "synthesize": (
         "synthesize:synthesize_schedule",
-        "Find a schedule of a collective for a topology, also through an aggregation switch (docs/synthesis.md).",
+        "Find a schedule of a collective for a topology, also through a switch that sums (docs/guides/synthesis.md).",
     ),
     "top": ("top:show_top", "Show live jobs with rates, retransmissions and lagging ranks, until interrupted."),
     "topology": (

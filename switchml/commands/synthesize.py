@@ -73,7 +73,7 @@ def synthesize_schedule(
     xml: Path | None,
     picture: Path | None,
 ) -> Synthesized:
-    """Find a schedule of a collective for a topology, also through an aggregation switch (docs/synthesis.md).
+    """Find a schedule of a collective for a topology, also through a switch that sums (docs/guides/synthesis.md).
 
     HiGHS searches routes that keep every link as little busy as possible; sends are then put in order. A simulator
     checks the schedule.

@@ -319,7 +319,7 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_AGGREGATORS",
             _names,
             (),
-            "Soft switches that share a job's slots as parameter servers, NAME,NAME,... (docs/parameter-servers.md).",
+            "Soft switches that share a job's slots as parameter servers, NAME,... (docs/guides/parameter-servers.md).",
         ),
     )
 }

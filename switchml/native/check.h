@@ -1,5 +1,5 @@
 // The check of packets: a message authentication code that survives addition, under a key that only the ranks know
-// (docs/protocol.md, "The check").
+// (docs/understand/protocol.md, "The check").
 //
 // A rank's check of its part in a phase is
 //

@@ -1,4 +1,4 @@
-// The numbers of ranks that are counted in the check of a RESULT (docs/protocol.md, "The check").
+// The numbers of ranks that are counted in the check of a RESULT (docs/understand/protocol.md, "The check").
 #pragma once
 
 #include <algorithm>

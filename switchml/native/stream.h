@@ -1,6 +1,6 @@
-// The stream of one rank's values (docs/protocol.md): its calls are cut into chunks, or sparse ones into columns of
-// blocks, which go through the slots that it shares with the agent. One thread at a time, which Communicator chooses,
-// uses it.
+// The stream of one rank's values (docs/understand/protocol.md): its calls are cut into chunks, or sparse ones into
+// columns of blocks, which go through the slots that it shares with the agent. One thread at a time, which Communicator
+// chooses, uses it.
 #pragma once
 
 #include <cstdint>

@@ -201,7 +201,7 @@ def _options(workers: int) -> tuple[_Option, ...]:
         ),
         _Option(
             "16 bits for a value",
-            f"{rounded(16)}; the trainings of docs/pytorch.md end within 0.2 points of float32",
+            f"{rounded(16)}; the trainings of docs/results/pytorch.md end within 0.2 points of float32",
             variables={"SWITCHML_TORCH_WIRE": "blocks:bits=16"},
             bits=16,
         ),
@@ -219,7 +219,7 @@ def _compression() -> _Option:
     return _Option(
         f"shared Top-k of {_DENSITY:.0%} in place of all others",
         "each step sends the elements that are largest at one rank, and later what is left (error feedback); it needs "
-        "a momentum of 0 and more steps; docs/compression.md compares the methods",
+        "a momentum of 0 and more steps; docs/guides/compression.md compares the methods",
         (
             "from switchml.torch import compression",
             f'state = compression.CompressionState(model, compression.by_name("shared_topk", density={_DENSITY}))',

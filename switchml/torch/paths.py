@@ -238,7 +238,7 @@ def path_of_long_sum(nbytes: int, words: float, world_size: int, medium: Medium 
 
 
 def table() -> str:
-    """Return `PATHS` as the Markdown table in docs/pytorch.md."""
+    """Return `PATHS` as the Markdown table in docs/guides/pytorch.md."""
     lines = ["| operation | way | reductions in the network | remarks |", "|---|---|---|---|"]
     for operation, rule in PATHS.items():
         ops = ", ".join(op.upper() for op in rule.ops or ()) or "-"
@@ -249,7 +249,7 @@ def table() -> str:
 
 
 def long_sums_table() -> str:
-    """Return `LONG_SUMS_OVER_GLOO` as the Markdown table in docs/pytorch.md."""
+    """Return `LONG_SUMS_OVER_GLOO` as the Markdown table in docs/guides/pytorch.md."""
     lines = ["| ranks connected by | ranks | words for an element |", "|---|---|---|"]
     for row in LONG_SUMS_OVER_GLOO:
         ranks = str(row.least_ranks) if row.least_ranks == row.most_ranks else f"{row.least_ranks} to {row.most_ranks}"

@@ -197,8 +197,8 @@ def _launched(reader: Reader) -> None:
 
 
 def _rack(reader: Reader) -> None:
-    """Write the topology file of docs/tofino.md."""
-    [block] = [block for block in blocks_of("docs/tofino.md") if block.language == "yaml"]
+    """Write the topology file of docs/operate/tofino.md."""
+    [block] = [block for block in blocks_of("docs/operate/tofino.md") if block.language == "yaml"]
     (reader.directory / "rack.yaml").write_text(block.text)
 
 
@@ -216,7 +216,7 @@ def _hosts(reader: Reader) -> None:
 
 
 def _secured(reader: Reader) -> None:
-    """Write the certificates and the configuration of docs/security.md to their places."""
+    """Write the certificates and the configuration of docs/operate/security.md to their places."""
     _hosts(reader)
     certificates = "switchml-ctl certs init certs --switch s1 --agent host-1 --agent host-2; cp -r certs/* etc/"
     reader.shell(certificates, "certificates")
@@ -357,8 +357,8 @@ def test_a_block_that_fails_is_found(reader: Reader) -> None:
 
 
 def test_the_json_of_a_job_has_the_keys_that_the_page_shows(ctl: Ctl) -> None:
-    """Check the JSON in docs/command-line.md."""
-    [shown] = [block for block in blocks_of("docs/command-line.md") if block.language == "json"]
+    """Check the JSON in docs/reference/command-line.md."""
+    [shown] = [block for block in blocks_of("docs/reference/command-line.md") if block.language == "json"]
     result = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums"))
     expected = json.loads(shown.text)
     assert result.keys() == expected.keys()

@@ -15,7 +15,7 @@ from tests.support.fabric_harness import Ctl, needs_namespaces, wait_until
 pytestmark = needs_namespaces
 
 SECONDS = 2.0
-"""The time until a link must be named, as docs/reliability.md says."""
+"""The time until a link must be named, as docs/understand/failures.md says."""
 UPLINK = 3  # of leaf2, which has two hosts
 
 

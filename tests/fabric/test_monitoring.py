@@ -103,7 +103,7 @@ def test_rules_have_prometheus_rules_shape() -> None:
             assert rule["annotations"].keys() == {"summary", "description"}
             assert re.fullmatch(r"\d+[smh]", rule.get("for", "1s"))
     assert len(names) == len(set(names))
-    documented = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "operate" / "monitoring.md").read_text()
     assert all(f"`{name}`" in documented for name in names)
 
 
@@ -273,10 +273,10 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
         for rank in ("0", "1"):
             assert {"switchml_process_calls_total", "switchml_process_call_seconds_bucket"} <= processes[rank].keys()
             assert processes[rank]["switchml_process_calls_total"] == {"job_name", "rank"}
-        documented = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+        documented = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
         families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exported if name.startswith("switchml_")}
         missing = [name for name in sorted(families) if f"`{name}`" not in documented]
-        assert not missing, f"docs/monitoring.md does not say what these are: {missing}"
+        assert not missing, f"docs/reference/metrics.md does not say what these are: {missing}"
     finally:
         ctl.run("job", "stop", "busy")
         job.communicate(timeout=60)

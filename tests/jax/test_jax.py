@@ -71,7 +71,7 @@ def test_a_killed_rank_is_named_to_the_others(run_directory: Path) -> None:
 
 
 def test_the_program_of_the_documentation(run_directory: Path, tmp_path: Path) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "docs/jax.md").read_text(encoding="utf-8"), re.DOTALL)
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs/guides/jax.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     program = tmp_path / "train.py"
     program.write_text(block[1], encoding="utf-8")

@@ -32,7 +32,7 @@ def fabric(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def compiled(directory: Path, source: Path) -> Path:
-    """Compile a program as docs/libswitchml.md says."""
+    """Compile a program as docs/guides/libswitchml.md says."""
     program = directory / source.stem
     options = subprocess.run(
         [sys.executable, "-m", "switchml.config", "--cflags", "--libs"], check=True, capture_output=True, text=True

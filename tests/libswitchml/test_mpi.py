@@ -63,9 +63,9 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def library(mpi: MpiLibrary, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the library by the line of docs/mpi.md, with warnings as errors."""
+    """Compile the library by the line of docs/guides/mpi.md, with warnings as errors."""
     directory = tmp_path_factory.mktemp("mpi")
-    line = re.search(r"^mpicc( .*)$", (ROOT / "docs/mpi.md").read_text(encoding="utf-8"), re.MULTILINE)
+    line = re.search(r"^mpicc( .*)$", (ROOT / "docs/guides/mpi.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert line is not None
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = run("sh", "-c", f"cd {directory} && {mpi.compiler}{line[1]} -Wall -Wextra -Werror", PATH=path)

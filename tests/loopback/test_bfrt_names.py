@@ -1,4 +1,4 @@
-"""Every BfRt table, field and operation that the driver uses: in bfrt.json, and in the list of docs/tofino.md."""
+"""Every BfRt table, field and operation that the driver uses: in bfrt.json and in docs/operate/tofino.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptf_tests.tofino_emulator.bfrt_device import Device
 from switchml.controller.drivers import bfrt
 from tests.loopback.bfrt_harness import make_device, make_driver, make_job, running, serving
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "tofino.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "tofino.md"
 HEAD = ("| table | keys | actions and their parameters | data | operations |", "|---|---|---|---|---|")
 # The padding fields of $PORT_METADATA have names that change with the program.
 FILLING = "unused_"

@@ -47,7 +47,7 @@ def mixed(rank: int, size: int) -> Floats:
 
 
 def error_bound(contributions: list[Floats], result: Floats) -> npt.NDArray[np.float64]:
-    """Return the largest error that docs/pytorch.md allows for each value of the sum."""
+    """Return the largest error that docs/guides/formats.md allows for each value of the sum."""
     count = len(contributions)
     blocks = -(-result.size // VALUES)
     largest = np.zeros(blocks * VALUES)

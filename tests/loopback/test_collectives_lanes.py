@@ -22,7 +22,7 @@ def normal(rank: int, size: int) -> npt.NDArray[np.float32]:
 
 
 def bound_of(contributions: list[npt.NDArray[np.float32]], bits: int) -> npt.NDArray[np.float64]:
-    """Return N/2 * M * (1/Q + 2^-23) for each value, as docs/protocol.md has it."""
+    """Return N/2 * M * (1/Q + 2^-23) for each value, as docs/understand/protocol.md has it."""
     count, size = len(contributions), contributions[0].size
     block = VALUES * 32 // bits
     largest = np.zeros(-(-size // block) * block)

@@ -168,7 +168,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "fabric.toml").touch()
     (place / "empty").touch()
     (place / "docs").mkdir()
-    (place / "docs" / "performance.md").touch()
+    (place / "docs" / "results" / "performance.md").touch()
     return place
 
 

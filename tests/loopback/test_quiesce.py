@@ -1,4 +1,4 @@
-"""Ranks before an epoch change (docs/protocol.md): they stop, and fetch the results that the furthest of them has."""
+"""Ranks before an epoch change (docs/understand/correctness.md): they stop, and fetch what the furthest of them has."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, said: dict[str, object], enough: threading.
     ) as comm:
         go_on = np.ones(1, np.int32)
         while go_on[0]:
-            # Whole numbers of this size are exact in float32, and so is their sum in the switch (docs/protocol.md).
+            # Whole numbers of this size are exact in float32, and so is their sum in the switch.
             array = of_each[comm.rank] + np.int32(step % 1000)
             expected = total + np.int32(comm.world_size * (step % 1000))
             if step % 2:

@@ -1,7 +1,7 @@
 """Several ranks of one job in one process, which obeys JSON objects on its standard input and answers with others.
 
 `do` in each of them is a method of RankGroup, the other keys are its arguments. The values are whole numbers that are
-exact in float32, and so are their sums in the switch (docs/scaling.md).
+exact in float32, and so are their sums in the switch (docs/guides/large-jobs.md).
 """
 
 from __future__ import annotations

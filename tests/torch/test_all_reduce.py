@@ -51,7 +51,7 @@ def exact_sum(contributions: list[torch.Tensor], dtype: torch.dtype, average: bo
 
 
 def unit_of_float64(world_size: int, largest: float) -> Fraction:
-    """Return the unit of which a contribution is rounded to a multiple (docs/protocol.md)."""
+    """Return the unit of which a contribution is rounded to a multiple (docs/understand/protocol.md)."""
     bits = (world_size - 1).bit_length()
     return Fraction(2) ** (math.frexp(largest)[1] + 8 - (2 * (32 - bits) + 31 - bits))
 

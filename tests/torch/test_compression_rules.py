@@ -29,7 +29,7 @@ from switchml.torch.compression.sharded import CompressedAllGather, CompressedRe
 from switchml.torch.compression.table import memory_for
 from tests.torch.compression_references import simulated
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "compression.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "compression.md"
 PLACE = Place("weight", 5, 0, 1, seed=9)
 SPARSIFIERS = (
     *("randomk", "shared_topk", "block_topk", "topk", "threshold", "dgc", "sidco", "shared_sidco", "hard_threshold"),

@@ -1,4 +1,4 @@
-"""Transformers, Accelerate, Lightning and Ray Train: the lines of docs/pytorch.md, on models of a few layers."""
+"""Transformers, Accelerate, Lightning and Ray Train: the lines of docs/guides/pytorch-libraries.md, on small models."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fabric_harness import Ctl
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "pytorch-libraries.md"
 
 BEFORE = """
 import torch

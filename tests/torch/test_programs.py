@@ -10,7 +10,7 @@ import pytest
 from tests.support.fabric_harness import Ctl
 
 PROGRAMS = Path(__file__).parent / "programs"
-TEXT = PROGRAMS.parents[2] / "docs" / "protocol.md"
+TEXT = PROGRAMS.parents[2] / "docs" / "understand" / "protocol.md"
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,7 @@ def test_the_switch_sums_what_hosts_send(ranks: Ranks, tmp_path: Path) -> None:
     cheap = {"gpus": [0], "alpha": 1, "beta": 5}  # so that it wins already with two hosts
     plan = schedule(tmp_path, "all-reduce", 4, aggregation_switch=cheap)
     assert any(len(send.sources) > 1 for send in plan.sends)
-    [block] = [block for block in blocks_of("docs/synthesis.md") if block.language == "python"]
+    [block] = [block for block in blocks_of("docs/guides/synthesis.md") if block.language == "python"]
     ranks.run(4, through_switch, block.text, tmp_path, backend="gloo")
 
 

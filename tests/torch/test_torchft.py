@@ -167,7 +167,7 @@ def test_halves_of_a_model_are_averaged_in_8_bits_during_inner_steps(
 
 
 def test_the_lines_of_the_documentation_make_a_group() -> None:
-    page = Path(__file__).parents[2] / "docs" / "pytorch.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "pytorch-libraries.md"
     found = re.search(r"<!-- library: torchft -->\n.*?```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert found
     names: dict[str, Any] = {}

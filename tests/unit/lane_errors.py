@@ -88,7 +88,7 @@ def ring_error(distribution: str, ranks: int) -> float:
 
 
 def table(ranks: tuple[int, ...] = (2, 4, 8, 16, 32, 64)) -> str:
-    """Return the table in docs/protocol.md."""
+    """Return the table in docs/understand/protocol.md."""
     lines = [
         "| values | N | 16 bits | 16 bits, stochastic | 8 bits | 8 bits, stochastic | ring of bfloat16 |",
         "|---|---|---|---|---|---|---|",

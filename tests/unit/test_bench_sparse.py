@@ -19,7 +19,7 @@ from switchml.commands.root import cli
 
 BLOCK = 256
 KIB = 1 << 10
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "performance.md"
 
 
 def contribution(rank: int, owned: np.ndarray, call: int, block: int = BLOCK) -> np.ndarray:

@@ -16,7 +16,7 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.softswitch.bounds import BOUNDS as SWITCH
 
-LIMITS = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
+LIMITS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "limits.md"
 P4RUNTIME = (
     *(p4r.WriteRequest, p4r.ReadRequest, p4r.SetForwardingPipelineConfigRequest),
     *(p4r.GetForwardingPipelineConfigRequest, p4r.StreamMessageRequest, p4r.CapabilitiesRequest),
@@ -35,7 +35,7 @@ def sized(bounds: Bounds, types: Iterable[type[Message]]) -> set[str]:
 
 
 def documented(heading: str) -> dict[str, str]:
-    """Return the table below a heading of docs/limits.md: fields by name, and their bounds as printed there."""
+    """Return the table below a heading of docs/reference/limits.md: fields and their bounds as printed there."""
     part = LIMITS.read_text().partition(f"{heading}\n")[2].partition("\n##")[0]
     found: dict[str, str] = {}
     for fields, bound in re.findall(r"^\| (`.*`) \| (.*) \|$", part, re.MULTILINE):

@@ -195,7 +195,7 @@ def test_advice_has_measured_times_beside_predicted_ones(monkeypatch: pytest.Mon
     text = "\n".join(shown(Advised(("python", "train.py"), advice()), 200, monkeypatch))
     for words in ("2000 ms  1.00", "2100 ms  1.00", "1000 ms  2.00", "1050 ms  2.00", "900 ms  2.20", "41% of a step"):
         assert words.replace("  ", " ") in " ".join(text.replace("│", " ").split())
-    assert "docs/compression.md" in text
+    assert "docs/guides/compression.md" in text
     assert text.count("export SWITCHML_TORCH_WIRE=blocks:bits=16") == 1
     predicted = advice().with_measured({})
     assert "measured" not in "\n".join(shown(Advised(("python", "train.py"), predicted), 200, monkeypatch))

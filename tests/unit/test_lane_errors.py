@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit import lane_errors
 
-PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
+PROTOCOL = Path(__file__).parents[2] / "docs" / "understand" / "protocol.md"
 
 
 @pytest.mark.parametrize("distribution", lane_errors.DISTRIBUTIONS)

@@ -106,7 +106,7 @@ def test_every_file_of_the_model_is_used() -> None:
 
 
 def test_the_documentation_has_the_table_of_these_cases() -> None:
-    document = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "understand" / "correctness.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\| .* s +\|.*$", document, re.M)
     ]

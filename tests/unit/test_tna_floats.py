@@ -143,7 +143,7 @@ OTHER_VALUE = 0x7F000000  # of a rank that sends something else when it sends ag
 
 
 class Slot:
-    """A model of half a slot (docs/protocol.md), with the values of its phase in the order of their arrival."""
+    """A model of half a slot (docs/understand/protocol.md), with the values of its phase in order of arrival."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks

@@ -49,7 +49,7 @@ def test_the_packaged_file_is_what_is_made_for_eight_workers() -> None:
 
 
 def test_the_example_in_the_documentation_is_one(tmp_path: Path) -> None:
-    page = Path(__file__).parents[2] / "docs" / "topologies.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "topologies.md"
     example = page.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     assert len(load_text(tmp_path, example).hosts) == 2
 

@@ -62,7 +62,7 @@ def test_the_list_has_the_variables_of_all_programs_and_no_others() -> None:
 
 
 def test_the_documents_name_no_variable_that_nothing_reads() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         named = set(re.findall(NAME, page.read_text(encoding="utf-8")))
         assert sorted(named - VARIABLES - constants_of_the_library()) == [], page.name
 

@@ -1,4 +1,4 @@
-"""The effect of a contribution on its slot (docs/protocol.md) as one table, independent of the P4 program."""
+"""The effect of a contribution on its slot (docs/understand/protocol.md) as a table, independent of the P4 program."""
 
 from __future__ import annotations
 

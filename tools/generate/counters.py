@@ -21,7 +21,7 @@ else:
 __all__ = ["SOURCE", "generate"]
 
 SOURCE: Final = ROOT / "switchml" / "common" / "counters.toml"
-_DOCUMENT: Final = ROOT / "docs" / "monitoring.md"
+_DOCUMENT: Final = ROOT / "docs" / "reference" / "metrics.md"
 _NOTICE: Final = "Generated from switchml/common/counters.toml by tools/generate; do not edit."
 _UNITS: Final = ("packets", "frames", "bytes", "calls", "times", "nanoseconds", "durations")
 _VIEWS: Final = ("ranks", "top", "profile")

@@ -321,7 +321,9 @@ class _Reader:
             wanted = set(intranode["switch_hyperedge_strategy"])
             strategy = wanted.pop() if len(wanted) == 1 else f"different strategies {sorted(wanted)}"
         if strategy not in ("none", "minmax", "maxmin", "uc-min", "uc-max"):
-            raise SketchError(f"{intranode.place}: {strategy!r} is unknown; see docs/synthesis.md for the strategies")
+            raise SketchError(
+                f"{intranode.place}: {strategy!r} is unknown; see docs/guides/synthesis.md for the strategies"
+            )
         return str(strategy)
 
     def _symmetries(self, network: SketchedNetwork) -> Iterator[tuple[int, ...]]:

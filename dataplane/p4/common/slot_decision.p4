@@ -1,4 +1,4 @@
-// Determines the verdict on a contribution from the state of its slot (docs/protocol.md). How the packet changes the
+// Determines the verdict on a contribution from the state of its slot (docs/understand/protocol.md). How the packet changes the
 // slot's exponent, check and chunk follows from the phase predicate and `seen` alone, before the verdict is known:
 //
 //   newer              overwrite: the first contribution of a phase replaces what the slot held; nothing is ever cleared

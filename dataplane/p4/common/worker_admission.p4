@@ -1,6 +1,6 @@
 // Admits senders: one entry of the worker table names a sender's port and addresses, the kind of its packets, job, rank,
 // slots and epoch secret. RESULTs come only from a parent, the switch above this one in a job's tree. It is one more rank,
-// with the bit FINAL (docs/protocol.md).
+// with the bit FINAL (docs/understand/protocol.md).
 #ifndef SWITCHML_WORKER_ADMISSION_P4
 #define SWITCHML_WORKER_ADMISSION_P4
 

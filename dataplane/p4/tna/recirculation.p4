@@ -9,7 +9,7 @@
 // enters phase p+2 (or another epoch). A rank enters p+2 only after it has the result of p+1; that result is complete
 // only after all ranks have contributed to p+1, which each does only after it has the result of p. So if a recirculated
 // packet reads lanes of p+2, every rank already holds the result of p (from a resend that arrived earlier) and ignores
-// the mixed RESULT, which names p (docs/protocol.md). A RESULT that names a past epoch is ignored as well.
+// the mixed RESULT, which names p (docs/understand/protocol.md). A RESULT that names a past epoch is ignored as well.
 //
 // The lanes of a contribution to the parent also change when the parent's RESULT comes, and that answers an earlier copy
 // of this contribution. So a copy that mixes lanes of the sum and of the RESULT is a duplicate for the parent, which does

@@ -52,7 +52,7 @@ def allowed_error(backend: str, world_size: int, element_type: str = "float32", 
 def _allowed_error_of_sum(backend: str, world_size: int, wire_bits: int) -> float:
     """Return the allowed difference of a sum before it is rounded to its type.
 
-    For SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (the bound in docs/pytorch.md, with M
+    For SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (docs/guides/formats.md, with M
     for the whole tensor). For others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes
     (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Both get another half unit, because results are
     compared with the float32 nearest to the sum.

@@ -48,8 +48,8 @@ def _(advised: Advised) -> Iterator[Part]:
         yield from (f"  {line}" for line in lines)
     if advice.left > _MUCH:
         yield (
-            f"Then {advice.left:.0%} of a step is still communication. docs/compression.md describes methods that send "
-            "less than 8 bits for a value, and what they cost."
+            f"Then {advice.left:.0%} of a step is still communication. docs/guides/compression.md describes methods "
+            "that send less than 8 bits for a value, and what they cost."
         )
 
 

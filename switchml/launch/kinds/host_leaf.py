@@ -43,7 +43,7 @@ class HostLeaf(FabricKind):
         if not self.certificates and not self.insecure:
             raise ConfigurationError(
                 f"--leaf needs the certificates of switch and agent {self.leaf} (--certificates), or --insecure on a "
-                "trusted network; docs/security.md has the steps"
+                "trusted network; docs/operate/security.md has the steps"
             )
 
     @classmethod

@@ -133,7 +133,7 @@ def _topology(options: Mapping[str, Any]) -> Topology:
         raise ConfigurationError(
             f"switch {', '.join(tofino)} of topology {topology.name} is a Tofino, which this command does "
             f"not start: `switchml-ctl topology controller {file}` writes the controller's "
-            "configuration for it; docs/tofino.md has the next steps"
+            "configuration for it; docs/operate/tofino.md has the next steps"
         )
     return topology
 

@@ -2,7 +2,7 @@
  *
  * A process is one rank of a job. switchml_connect() attaches it through the agent on its host; all ranks then make the
  * same calls in the same order, any number of which may be in flight. Ranks of one job may be programs in C and in
- * Python. The page docs/libswitchml.md has a complete program.
+ * Python. The page docs/guides/libswitchml.md has a complete program.
  *
  * Rules:
  * - Every function returns at once or at a deadline, none exits, throws or calls back.
@@ -164,8 +164,9 @@ switchml_status switchml_comm_info(switchml_comm* comm, switchml_info* info);
 /* Initialize with SWITCHML_CALL_OPTIONS_INIT. */
 typedef struct switchml_call_options {
   size_t size;
-  double timeout;   /* seconds that the call may take; 0: 300 */
-  const char* wire; /* how the values of a sum travel, such as "blocks:bits=16" (docs/compression.md); NULL: as usual */
+  double timeout; /* seconds that the call may take; 0: 300 */
+  const char*
+      wire; /* how the values of a sum travel, such as "blocks:bits=16" (docs/guides/compression.md); NULL: as usual */
   switchml_skip_zeros skip_zeros; /* of an all-reduce */
 } switchml_call_options;
 

@@ -15,7 +15,7 @@
 
 namespace switchml::client {
 
-// The kinds of failures. docs/reliability.md says what causes each.
+// The kinds of failures. docs/understand/failures.md says what causes each.
 enum class FailureKind : uint8_t {
   connect,              // no communicator could be made
   unsupported_tensor,   // nothing was sent

@@ -10,8 +10,8 @@
 
 namespace switchml::client {
 
-// One form, with its choices. docs/compression.md says how exact the sums of each are. The text of a wire, such as
-// "blocks:bits=8,rounding=stochastic", names those of its choices that are not the usual ones; programs in every
+// One form, with its choices. docs/guides/compression.md says how exact the sums of each are. The text of a wire, such
+// as "blocks:bits=8,rounding=stochastic", names those of its choices that are not the usual ones; programs in every
 // language write it so.
 class WireChoice {
  public:

@@ -1,5 +1,6 @@
 /* Carries large collectives of an MPI program through the network: an MPI library's functions of the same names, which
- * a program gets by LD_PRELOAD or by linking. docs/mpi.md says how to compile it for an MPI library, and when it pays.
+ * a program gets by LD_PRELOAD or by linking. docs/guides/mpi.md says how to compile it for an MPI library, and when it
+ * pays.
  *
  * MPI_Allreduce, MPI_Iallreduce and MPI_Reduce_scatter_block with MPI_SUM and MPI_Allgather go through the network if
  * their type is a basic one that libswitchml has and they have at least SWITCHML_MPI_LEAST_BYTES; everything else is
@@ -11,7 +12,7 @@
  * While a call waits for the network it lets MPI progress: another rank may need a message before it makes its call.
  *
  * MPI_SUM of floating-point numbers is that of libswitchml: alike on all ranks and in every run, within a bound
- * (docs/protocol.md). NaN stays NaN; an infinity becomes NaN. */
+ * (docs/understand/protocol.md). NaN stays NaN; an infinity becomes NaN. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
     state = compression.CompressionState(model, compression.by_name("shared_topk", density=0.01))
     model.register_comm_hook(state, compression.compression_hook)
 
-Methods are described by `table`, and in docs/compression.md.
+Methods are described by `table`, and in docs/guides/compression.md.
 """
 
 from switchml.torch.compression.compressor import Compressor, Outcome, Place, Rounds

@@ -227,7 +227,7 @@ class CompressionState:
         if buffer.is_sparse:
             raise TypeError(
                 "compression takes dense gradients, and a parameter has sparse ones: leave it out of this model "
-                "(docs/pytorch.md, Sparse tensors), or use Embedding(sparse=False) with the method block_topk"
+                "(docs/guides/pytorch.md, Sparse tensors), or use Embedding(sparse=False) with the method block_topk"
             )
         if buffer.dtype not in _DTYPES:
             raise TypeError(

@@ -359,7 +359,7 @@ class SharedTopK(Compressor):
 
 
 class BlockTopK(Compressor):
-    """The blocks with the largest norms, each rank's own, in a sparse sum (docs/sparse.md).
+    """The blocks with the largest norms, each rank's own, in a sparse sum (docs/guides/sparse.md).
 
     Blocks that no rank has chosen are not sent. The sum is made in the switch; its blocks are those of all ranks. A
     packet of more than 256 values has several blocks, which the same ranks have chosen, and may not be full.

@@ -125,7 +125,7 @@ def require_scatterable(compressor: Compressor) -> None:
 
 
 def table() -> str:
-    """Return the table of methods in docs/compression.md."""
+    """Return the table of methods in docs/guides/compression.md."""
     lines = [
         "| method | result | requests | in the switch | bits sent | unbiased | memory | arguments |",
         "|---|---|---|---|---|---|---|---|",

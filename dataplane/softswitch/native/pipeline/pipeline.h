@@ -1,5 +1,5 @@
-// The processing of a packet in the switch (docs/protocol.md), in one pass and with the same decisions as the P4
-// program. For the same frames both must send the same bytes and count the same numbers.
+// The processing of a packet in the switch (docs/understand/protocol.md), in one pass and with the same decisions as
+// the P4 program. For the same frames both must send the same bytes and count the same numbers.
 #pragma once
 
 #include <cstddef>

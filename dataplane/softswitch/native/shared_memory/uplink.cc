@@ -5,8 +5,8 @@
 namespace switchml::soft {
 namespace {
 
-// The rules are those of an agent's sender (docs/protocol.md). The reordering threshold is that of RFC 6675, but
-// larger, because other switches may send in another order; it is doubled by each spurious retransmission.
+// The rules are those of an agent's sender (docs/understand/protocol.md). The reordering threshold is that of RFC 6675,
+// but larger, because other switches may send in another order; it is doubled by each spurious retransmission.
 constexpr uint64_t kReorderingThreshold = 64;
 // A timeout is mostly caused by a straggler, so it repeats only a few contributions. Each answer to one of those allows
 // two more, so that a lost pool is repeated in a few rounds.
