@@ -256,9 +256,9 @@ class Communicator:
                 than 256 values, whose last bits may differ (docs/guides/sparse.md). It pays if most blocks are zero
                 at most ranks, and costs little otherwise. `Work.blocks` tells what was sent. All blocks are sent if a
                 switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
-                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the same size
-                and dtype have shown that most of them have values, and never changes bits (docs/guides/sparse.md). Not
-                with `Codes` or `Floats`.
+                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the
+                same size and dtype have shown that most of them have values, and never changes bits
+                (docs/guides/sparse.md). Not with `Codes` or `Floats`.
             old: no other arguments; those of version 0.1 are refused with what to write instead.
 
         Raises:
