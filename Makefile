@@ -8,6 +8,7 @@
 #   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
 #   make test-nccl   those of NCCL with SwitchML's plugin, likewise
 #   make nightly     all that takes longer; CONTRIBUTING.md names the programs, each of which can be run alone
+#   make site        the documentation as a site, with a search, in build/site/html
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
 #   make native      compile the C++ code into .venv
 #   make lint        the static checks
@@ -43,7 +44,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl nightly ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl nightly site ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -79,6 +80,9 @@ test: check
 
 nightly: $(VENV)/dev.stamp $(TORCH_VENV)/torch.stamp $(JAX_VENV)/jax.stamp
 	.ci/nightly
+
+site: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.site
 
 # GoogleTest: the sources from the extra `dev`, or else the machine's (Debian: libgtest-dev).
 # The shell looks for them, because make expands a whole recipe before the line of it that installs them.

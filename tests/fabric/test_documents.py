@@ -368,12 +368,12 @@ def test_the_json_of_a_job_has_the_keys_that_the_page_shows(ctl: Ctl) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_newcomer_installs_and_trains(ctl: Ctl, tmp_path: Path) -> None:
-    """Follow README.md from a fresh checkout in one shell: an environment, the installation, a first job."""
+    """Follow docs/start/first-sum.md from a fresh checkout: an environment, the installation, a job."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / name, follow_symlinks=False)
-    blocks = blocks_of("README.md")
+    blocks = blocks_of("docs/start/first-sum.md")
     place = next(number for number, block in enumerate(blocks) if "newcomer" in block.rest)
     script = "set -euo pipefail\n" + blocks[place].text + blocks[place + 1].text
     path = os.environ["PATH"].replace(f"{SCRIPTS}:", "")

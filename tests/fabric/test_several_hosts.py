@@ -1,4 +1,4 @@
-"""The README's quick start for several hosts, word for word, with loopback addresses instead of the hosts."""
+"""The page on several hosts, word for word, with loopback addresses instead of the hosts."""
 
 import json
 import os
@@ -15,16 +15,17 @@ import pytest
 
 from tests.support.fabric_harness import SCRIPTS, Ctl
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "start" / "hosts.md"
+ROOT = PAGE.parents[2]
 ADDRESSES = {"10.0.0.1": "127.0.0.2", "10.0.0.11": "127.0.0.3", "10.0.0.12": "127.0.0.4"}
 PORTS = ("9559", "7600", "48864")
 READY_SECONDS = 40
 
 
 def blocks() -> dict[str, str]:
-    """Return the code blocks of the README that follow a comment `<!-- several-hosts: NAME -->`."""
+    """Return the code blocks of the page that follow a comment `<!-- several-hosts: NAME -->`."""
     pattern = r"<!-- several-hosts: (\w+) -->\n+```\w+\n(.*?)```"
-    return dict(re.findall(pattern, README.read_text(encoding="utf-8"), re.DOTALL))
+    return dict(re.findall(pattern, PAGE.read_text(encoding="utf-8"), re.DOTALL))
 
 
 def free_port(kind: socket.SocketKind) -> str:
@@ -34,7 +35,7 @@ def free_port(kind: socket.SocketKind) -> str:
 
 
 class Hosts:
-    """The processes that the README starts on the machines of a cluster."""
+    """The processes that the page starts on the machines of a cluster."""
 
     def __init__(self, ctl: Ctl) -> None:
         self.ctl = ctl
@@ -118,7 +119,7 @@ def test_the_quick_start_for_several_hosts(hosts: Hosts) -> None:
     processes = []
     for variables in started["attach"]:
         environment = ctl.environment | variables | {"SWITCHML_JOB_DIR": str(hosts.directory), "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen([SCRIPTS / "python", *command[1:]], env=environment, cwd=README.parent))
+        processes.append(subprocess.Popen([SCRIPTS / "python", *command[1:]], env=environment, cwd=ROOT))
     assert [process.wait(100) for process in processes] == [0, 0, 0, 0]
     result = json.loads((hosts.directory / "training.json").read_text())
     assert result["test_accuracy"] >= 0.95
