@@ -3,63 +3,64 @@
 Example::
 
     [controller]
-    listen = "127.0.0.1:7600"        # or "unix:/path/of/a/socket"
-    store = "/var/lib/switchml/controller.sqlite"
+    listen = "127.0.0.1:7600"        # HOST:PORT to listen on, or "unix:/path/of/a/socket"
+    store = "/var/lib/switchml/controller.sqlite"  # SQLite file with jobs and events
     tls = "/etc/switchml/tls"        # certificates; needed where `listen` is not on loopback
     # insecure = true                # instead: every client that reaches `listen` is an administrator
     tree_levels = 3                  # the most switches from a host up to the top of its tree
 
     [[tenants]]                      # quotas; "*" is the default for each tenant without a table
     name = "vision"                  # organization (O) of the certificates
-    jobs = 4                         # at once; 0 or missing: no limit
-    workers = 64
-    slots = 4096
+    jobs = 4                         # jobs at once; 0 or missing: no limit
+    workers = 64                     # ranks of all of them; 0 or missing: no limit
+    slots = 4096                     # slots of all of them; 0 or missing: no limit
     members = ["alice", "guests/bob"]  # certificates that also belong to it: CN, or O/CN if they have an organization
 
     [agents]
-    shared = ["host-1", "ops/host-2"]  # agents for ranks of every tenant, by CN or O/CN as above; "*": all
+    shared = ["host-1", "ops/host-2"]  # agents for ranks of every tenant, by CN or O/CN as members; "*": all
 
     [[switches]]
-    name = "s1"
-    target = "soft"                  # or "bmv2"
-    p4runtime = "127.0.0.1:9559"     # or "unix:/path/of/a/socket"
-    device_id = 1
-    address = "10.0.0.1"             # of its data plane
-    udp_port = 48864
-    mac = "02:00:00:00:00:01"
-    udp_ports = false                # soft: its ports are UDP sockets, which see no MAC addresses; `mac` is its host's
-    values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
-    program = "switchml"             # bmv2: switchml_floats is the one that adds floats, of 64 values per packet
-    slots = 4096                     # soft; for bmv2 the p4info defines it
+    name = "s1"                      # by which jobs, agents and certificates name it
+    target = "soft"                  # its kind: soft, bmv2 or tofino
+    p4runtime = "127.0.0.1:9559"     # P4Runtime server of soft and bmv2: HOST:PORT or "unix:/path/of/a/socket"
+    device_id = 1                    # device id of P4Runtime or BfRt; missing: the target's default
+    address = "10.0.0.1"             # IPv4 address of its data plane
+    udp_port = 48864                 # UDP port at which it takes contributions
+    mac = "02:00:00:00:00:01"        # MAC address of its data plane; missing: it sees no MAC addresses
+    udp_ports = false                # for soft: its ports are UDP sockets, which see no MAC; `mac` is its host's
+    values_per_packet = 256          # values per packet; for bmv2, 64 or 256, those of a compiled program;
+                                     # missing: the target's default
+    program = "switchml"             # P4 program; switchml_floats of bmv2 adds floats; its name at bf_switchd
+    slots = 4096                     # slots of soft; for bmv2 the p4info defines them
     default_pool = 512               # slots of a job that does not request a number
     small_pool = 32                  # the same for a job of at most small_job workers
-    small_job = 2
-    multicast = "239.192.0.0/22"     # soft, if all agents are on one IP segment with it: a group for each job
+    small_job = 2                    # the most workers of a small job
+    multicast = "239.192.0.0/22"     # for soft, if all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
-    aggregator_port = 1              # soft: the port at which the ranks of jobs over aggregators reach it
-    tls = "auto"                     # auto: not on loopback; on: always; off: never, the path to the switch is trusted
+    aggregator_port = 1              # for soft: the port at which the ranks of jobs over aggregators reach it
+    tls = "auto"                     # TLS; auto: not on loopback; on: always; off: never, if the path is trusted
     tenant = "vision"                # only agents and jobs of this tenant use it, as on its own host; missing: all do
     # parent = {switch = "t1", port = 9, uplink = 2}  # in a tree: port 9 of t1, above this switch, leads to port 2 here
 
     [[switches]]
     name = "t1"
     target = "tofino"
-    bfrt = "10.1.0.1:50052"          # of bf_switchd
-    program = "switchml"             # its name in bf_switchd's configuration file
+    bfrt = "10.1.0.1:50052"          # control interface of tofino: HOST:PORT of bf_switchd
+    program = "switchml"
     address = "10.0.0.254"
     mac = "02:00:00:00:00:fe"
 
     [[switches.ports]]
     number = 1                       # the switch port that the agent at the other end is configured with
-    name = "1/0"                     # connector/channel on the front panel
-    speed = "100G"                   # 10G, 25G, 40G, 50G, 100G
-    fec = "rs"                       # none (default), firecode, rs
-    autonegotiation = "off"          # default, on, off
+    name = "1/0"                     # place on the front panel, CONNECTOR/CHANNEL
+    speed = "100G"                   # rate: 1G, 10G, 25G, 40G, 50G or 100G
+    fec = "rs"                       # error correction: none, firecode or rs
+    autonegotiation = "off"          # autonegotiation: default, on or off
 
     [[switches.ports]]
     name = "32/0"
     speed = "100G"
-    role = "recirculation"           # no cable: put in loopback, for packets that pass the pipe twice
+    role = "recirculation"           # host; or recirculation: in loopback, for packets that pass the pipe twice
 """
 
 from __future__ import annotations

@@ -23,19 +23,21 @@ class Options:
     Attributes:
         fallback: "gloo": if there is no switch, or it is lost, continue over Gloo, which costs one copy of each tensor;
             "gloo-exact": likewise, but with the same bits as in the network, which is slower over Gloo; None: raise
-            `SwitchMLBackendError`.
-        stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them.
+            `SwitchMLBackendError`. Default: SWITCHML_TORCH_FALLBACK.
+        stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them. Default:
+            SWITCHML_STAGE_CUDA.
         wire: how the values of float32, float16 and bfloat16 travel, as in `Communicator.all_reduce`: `Blocks`, `Codes`
             or `Floats`, or the text of one, such as "blocks:bits=8,rounding=stochastic"; "auto": blocks of 16 bits for
             float16 and bfloat16 in groups of up to 8 ranks, else of 32. The group cannot be made where a switch does
-            not sum such codes or floats. Integers are exact with any of them.
+            not sum such codes or floats. Integers are exact with any of them. Default: SWITCHML_TORCH_WIRE.
         skip_zeros: True: all-reduces do not send blocks that are zero, as `Communicator.all_reduce` with it; "auto":
             where earlier results suggest it, and without a change of bits; False: all blocks are sent. Sparse tensors
-            (torch.sparse_coo) are all-reduced in the network in any case. Not with `Codes` or `Floats`.
+            (torch.sparse_coo) are all-reduced in the network in any case. Not with `Codes` or `Floats`. Default:
+            SWITCHML_TORCH_SKIP_ZEROS.
         priority: from 0 to 7. Where groups share links, or the memory of a switch, those with the highest priority
             send first. Under `switchml-ctl job start` the default group has the job's --priority.
-        aggregators: names of soft switches that share the slots of the group's job, as parameter servers do; without
-            them those in SWITCHML_AGGREGATORS, or else the switch of the agents. A group that is the job of
+        aggregators: names of soft switches that share the slots of the group's job, as parameter servers do. Default:
+            SWITCHML_AGGREGATORS, or else the switch of the agents. A group that is the job of
             `switchml-ctl job start` has the aggregators of that job.
 
     Raises:

@@ -1,5 +1,7 @@
 """Command lines as users type them: every example in --help, and every option of every command, on its own.
 
+docs/reference/commands.md has the same examples.
+
 Both come from click's own definitions, so a new option is tested without a line here. Commands of switchml-ctl run up
 to the point where they need a fabric: the run directory cannot be created, and no controller listens where the examples
 say. Daemons run until their last step, which fails. Only wrong usage has exit status 2.

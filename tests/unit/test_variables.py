@@ -6,7 +6,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -14,28 +13,13 @@ from switchml.client import environment
 from switchml.client.errors import ConnectError
 from switchml.commands.root import cli
 from switchml.common.variables import VARIABLES, unknown_variables
-from switchml.controller.daemon import main as controller
-from switchml.dataplane.softswitch.daemon import main as switch
-from switchml.host_agent.daemon import main as agent
 from switchml.launch.settings import KEYS
+from tools.generate.programs import DAEMONS, variables_of
 
 ROOT = Path(__file__).parents[2]
 NAME = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
-OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_SWITCH", "SWITCHML_TOFINO"}
-"""An include guard, a prefix of click's, and a name that an emulator gives its messages."""
-
-
-def variables_of(command: click.Command) -> dict[str, str]:
-    """Return the variables of a daemon's options."""
-    prefix = command.context_settings.get("auto_envvar_prefix")
-    found = {}
-    for option in command.params:
-        assert option.name is not None
-        if option.envvar is not None:
-            found[option.opts[-1]] = str(option.envvar)
-        elif prefix is not None and not option.is_eager and getattr(option, "allow_from_autoenv", True):
-            found[option.opts[-1]] = f"{prefix}_{option.name.upper()}"
-    return found
+OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_H", "SWITCHML_INT", "SWITCHML_SWITCH", "SWITCHML_TOFINO"}
+"""Include guards, a macro of the C header, a prefix of click's, and a name that an emulator gives its messages."""
 
 
 def read_by_sources() -> set[str]:
@@ -55,7 +39,7 @@ def constants_of_the_library() -> set[str]:
 
 
 def test_the_list_has_the_variables_of_all_programs_and_no_others() -> None:
-    options = {name for command in (controller, agent, switch) for name in variables_of(command).values()}
+    options = {name for command in DAEMONS.values() for name in variables_of(command)}
     read = options | {key.variable for key in KEYS.values()} | read_by_sources()
     assert sorted(read - VARIABLES) == []
     assert sorted(VARIABLES - read) == []
@@ -67,10 +51,11 @@ def test_the_documents_name_no_variable_that_nothing_reads() -> None:
         assert sorted(named - VARIABLES - constants_of_the_library()) == [], page.name
 
 
-@pytest.mark.parametrize(("command", "prefix"), [(controller, "SWITCHML_CONTROLLER"), (switch, "SWITCHML_SWITCH")])
-def test_a_daemons_variables_are_named_as_its_options(command: click.Command, prefix: str) -> None:
-    for option, variable in variables_of(command).items():
-        assert variable == f"{prefix}_{option.removeprefix('--').replace('-', '_').upper()}"
+@pytest.mark.parametrize("name", ["switchml-controller", "switchml-switch"])
+def test_a_daemons_variables_are_named_as_its_options(name: str) -> None:
+    prefix = name.replace("-", "_").upper()
+    for variable, option in variables_of(DAEMONS[name]).items():
+        assert variable == f"{prefix}_{option.opts[-1].removeprefix('--').replace('-', '_').upper()}"
 
 
 @pytest.mark.parametrize(

@@ -37,18 +37,18 @@ typedef enum switchml_status SWITCHML_INT {
   SWITCHML_COLLECTIVE_MISMATCH = 3, /* another rank made another call */
   SWITCHML_INTEGRITY_ERROR = 4,     /* values were corrupted on their way */
   SWITCHML_WORKER_LOST = 5,         /* other ranks are lost */
-  SWITCHML_WORLD_CHANGED = 6,       /* so they are, and the job goes on in another epoch: make the next call */
+  SWITCHML_WORLD_CHANGED = 6,       /* other ranks are lost, and the job goes on in another epoch: call again */
   SWITCHML_RANK_CLOSED = 7,         /* other ranks have made their last call */
-  SWITCHML_JOB_ENDED = 8,           /* it was stopped or completed */
-  SWITCHML_JOB_FAILED = 9,
-  SWITCHML_SWITCH_LOST = 10,
-  SWITCHML_EPOCH_SPENT = 11, /* the job has used its slots as often as one epoch allows */
-  SWITCHML_AGENT_LOST = 12,
-  SWITCHML_COMM_CLOSED = 13, /* the communicator was closed, or belongs to the parent of this process */
+  SWITCHML_JOB_ENDED = 8,           /* the job was stopped or completed */
+  SWITCHML_JOB_FAILED = 9,          /* the job failed, and the text says why */
+  SWITCHML_SWITCH_LOST = 10,        /* the switch lost the state of the job */
+  SWITCHML_EPOCH_SPENT = 11,        /* the job has used its slots as often as one epoch allows */
+  SWITCHML_AGENT_LOST = 12,         /* the agent of this host ended */
+  SWITCHML_COMM_CLOSED = 13,        /* the communicator was closed, or belongs to the parent of this process */
 
-  SWITCHML_INVALID_ARGUMENT = -1,
+  SWITCHML_INVALID_ARGUMENT = -1, /* the text names it */
   SWITCHML_UNSUPPORTED_TYPE = -2, /* the elements have no such sum */
-  SWITCHML_CONNECT_ERROR = -3,
+  SWITCHML_CONNECT_ERROR = -3,    /* this process got no rank; `reason` says why */
   SWITCHML_NO_MEMORY = -4,
   SWITCHML_INTERNAL_ERROR = -5 /* a defect of this library; please report its text */
 } switchml_status;
