@@ -1,5 +1,6 @@
 """The pages of docs/reference that tools/generate makes, and what they must have."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_every_command_and_every_option_is_in_the_page_of_commands() -> None:
 def test_every_error_of_the_library_has_a_section() -> None:
     sections = re.findall(r"^### (\w+)$", PAGES[ROOT / "docs/reference/errors.md"], re.MULTILINE)
     assert sections == errors.__all__
+
+
+@pytest.mark.parametrize("module", ["switchml", "switchml.torch"])
+def test_every_public_name_is_in_the_page_of_python(module: str) -> None:
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    shown = set(re.findall(rf"^::: {re.escape(module)}\.(\w+)$", page, re.MULTILINE)) | set(errors.__all__)
+    assert public_names(module) - shown <= {"__version__"}
+
+
+def public_names(module: str) -> set[str]:
+    """Return __all__ of a package, whose modules may need packages that are not installed."""
+    source = (ROOT / module.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    raise AssertionError(f"{module} has no __all__")
 
 
 @pytest.mark.parametrize(
