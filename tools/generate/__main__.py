@@ -2,7 +2,8 @@
 
 The constants are made from dataplane/constants.toml, the counters from switchml/common/counters.toml, the list of pages
 from mkdocs.yml, the gRPC modules from .proto files, the pages of docs/reference from the programs, the settings, the
-exceptions and the C header, and the type stubs from the extension modules as they are installed. `--check` writes nothing.
+exceptions and the C header, and the type stubs from the extension modules as they are installed. `--check` writes
+nothing.
 """
 
 from __future__ import annotations
