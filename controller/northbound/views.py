@@ -180,6 +180,7 @@ def switch_view(switch: ManagedSwitch, pool: SlotAllocator) -> pb.Switch:
         control_version=switch.driver.api_version,
         drained=switch.drained,
         jobs=pool.ranges_used,
+        parent=switch.config.parent.switch if switch.config.parent is not None else "",
     )
 
 

@@ -908,7 +908,7 @@ class ListSwitchesResponse(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("name", "target", "control_address", "connected", "primary", "data_address", "data_udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "control_version", "drained", "jobs")
+    __slots__ = ("name", "target", "control_address", "connected", "primary", "data_address", "data_udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "control_version", "drained", "jobs", "parent")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CONTROL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -924,6 +924,7 @@ class Switch(_message.Message):
     CONTROL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: str
     control_address: str
@@ -939,7 +940,8 @@ class Switch(_message.Message):
     control_version: str
     drained: bool
     jobs: int
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., control_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., data_address: _Optional[str] = ..., data_udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., control_version: _Optional[str] = ..., drained: bool = ..., jobs: _Optional[int] = ...) -> None: ...
+    parent: str
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., control_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., data_address: _Optional[str] = ..., data_udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., control_version: _Optional[str] = ..., drained: bool = ..., jobs: _Optional[int] = ..., parent: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("name", "drained")
