@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.controller.retry import ask
 
-__all__ = ["JobActivity", "RankActivity", "Snapshot", "SwitchActivity", "watch"]
+__all__ = ["AgentActivity", "JobActivity", "RankActivity", "Snapshot", "SwitchActivity", "Watcher", "watch"]
 
 _CHUNK_WORD_BYTES = 4
 
@@ -38,11 +39,13 @@ class RankActivity:
 
 @dataclass(frozen=True)
 class JobActivity:
-    """One live job; rates are those of its slowest rank; `straggler` is the rank that lags furthest, or None."""
+    """One job; rates are those of its slowest rank; `straggler` is the rank that lags furthest, or None."""
 
     id: int
+    key: int  # an id that is never used again
     name: str
     state: str
+    failure: str
     workers: int
     switches: tuple[str, ...]
     age_seconds: float
@@ -54,9 +57,10 @@ class JobActivity:
 
 @dataclass(frozen=True)
 class SwitchActivity:
-    """One switch."""
+    """One switch; `parent` is the one above it in its tree, or empty."""
 
     name: str
+    parent: str
     connected: bool
     slots: int
     slots_free: int
@@ -64,30 +68,141 @@ class SwitchActivity:
 
 
 @dataclass(frozen=True)
+class AgentActivity:
+    """One agent that has registered since the controller started."""
+
+    name: str
+    host: str
+    switch: str  # that it is attached to
+    live: bool
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """The fabric at one moment; `time` is in seconds since 1970."""
+    """The fabric at one moment; `time` is in seconds since 1970, and `jobs` are live."""
 
     time: float
     jobs: tuple[JobActivity, ...]
     switches: tuple[SwitchActivity, ...]
-    agents_live: int
-    agents_gone: tuple[str, ...]
+    agents: tuple[AgentActivity, ...]
+
+    @property
+    def agents_live(self) -> int:
+        """The number of live agents."""
+        return sum(agent.live for agent in self.agents)
+
+    @property
+    def agents_gone(self) -> tuple[str, ...]:
+        """The names of the others."""
+        return tuple(agent.name for agent in self.agents if not agent.live)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
-        return asdict(self)
+        return asdict(self) | {"agents_live": self.agents_live, "agents_gone": self.agents_gone}
 
 
 @dataclass(frozen=True)
-class _JobReading:
-    """One reading of the counters."""
+class _Heartbeat:
+    """The time of an agent's heartbeat, and its ranks by job key and number."""
 
-    jobs: dict[int, pb.Job]  # by id
-    heartbeats: dict[str, float]  # by agent
+    time: float
+    ranks: dict[tuple[int, int], pb.Rank]
 
-    def rank(self, job: pb.Job, number: int) -> pb.Rank | None:
-        before = self.jobs.get(job.key)
-        return before.ranks[number] if before is not None and number < len(before.ranks) else None
+
+_NEVER = _Heartbeat(0.0, {})
+
+
+class Watcher:
+    """Takes snapshots of a fabric. The rates in the first one are 0, since a rate needs two readings."""
+
+    def __init__(self, client: ControllerClient) -> None:
+        self._client = client
+        self._seen: dict[str, tuple[_Heartbeat, _Heartbeat]] = {}  # by agent: its last two heartbeats that were seen
+
+    def look(self) -> Snapshot:
+        """Read the controller.
+
+        Raises:
+            ControllerError: the controller cannot be reached.
+
+        """
+        agents = self._client.list_agents()
+        jobs = self._client.list_jobs()
+        switches = self._client.list_switches()
+        self._remember(agents, jobs)
+        only = switches[0].name if len(switches) == 1 else ""
+        return Snapshot(
+            time=time.time(),
+            jobs=tuple(map(self.activity, jobs)),
+            switches=tuple(
+                SwitchActivity(one.name, one.parent, one.connected, one.slots, one.slots_free, one.failure)
+                for one in switches
+            ),
+            agents=tuple(
+                AgentActivity(one.name, one.registration.host, one.registration.switch or only, one.live)
+                for one in agents
+            ),
+        )
+
+    def activity(self, job: pb.Job) -> JobActivity:
+        """Return the activity of a job, by the heartbeats that the latest snapshots have seen."""
+        first = max((rank.position for rank in job.ranks), default=0)
+        ranks = tuple(self._rank_activity(job, rank, first) for rank in job.ranks)
+        last = max(ranks, key=lambda rank: rank.behind, default=None)
+        sent = sum(rank.per_second["sent"] for rank in ranks)
+        again = sum(rank.per_second["retransmissions"] + rank.per_second["fast_retransmissions"] for rank in ranks)
+        return JobActivity(
+            id=job.id,
+            key=job.key,
+            name=job.name,
+            state=enum_word(pb.JobState, job.state),
+            failure=job.failure,
+            workers=job.workers,
+            switches=tuple(place.switch for place in job.switches),
+            age_seconds=max(0.0, (job.ended or time.time()) - job.created),
+            bytes_per_second=min((rank.bytes_per_second for rank in ranks), default=0.0),
+            retransmitted_share=again / sent if sent else 0.0,
+            straggler=last.rank if last is not None and last.behind else None,
+            ranks=ranks,
+        )
+
+    def _remember(self, agents: Iterable[pb.Agent], jobs: Iterable[pb.Job]) -> None:
+        """Keep the last two heartbeats of each agent: snapshots may be taken more often than agents report."""
+        ranks: defaultdict[str, dict[tuple[int, int], pb.Rank]] = defaultdict(dict)
+        for job in jobs:
+            for rank in job.ranks:
+                ranks[rank.agent][job.key, rank.rank] = rank
+        seen = {}
+        for agent in agents:
+            now = _Heartbeat(agent.last_heartbeat, ranks[agent.name])
+            before, last = self._seen.get(agent.name, (now, now))
+            seen[agent.name] = (before, last) if agent.live and now.time == last.time else (last, now)
+        self._seen = seen
+
+    def _rank_activity(self, job: pb.Job, rank: pb.Rank, first: int) -> RankActivity:
+        before, last = self._seen.get(rank.agent, (_NEVER, _NEVER))
+        passed = last.time - before.time
+        old, new = (beat.ranks.get((job.key, rank.rank)) for beat in (before, last))
+
+        def rate(now: int, then: int) -> float:
+            return (now - then) / passed if old is not None and passed > 0 and now > then else 0.0
+
+        then, now = old or pb.Rank(), new or pb.Rank()
+        packets = read_counters(RANK, then.counters)
+        chunks = rate(now.position, then.position)
+        return RankActivity(
+            rank=rank.rank,
+            state=enum_word(pb.RankState, rank.state),
+            agent=rank.agent,
+            switch=rank.switch,
+            host=rank.host,
+            position=rank.position,
+            behind=first - rank.position,
+            chunks_per_second=chunks,
+            bytes_per_second=chunks * job.values_per_packet * _CHUNK_WORD_BYTES,
+            per_second={name: rate(value, packets[name]) for name, value in read_counters(RANK, now.counters).items()},
+            round_trip_seconds=rank.counters.round_trip_seconds,
+        )
 
 
 def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
@@ -97,67 +212,9 @@ def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
         ControllerError: the controller cannot be reached.
 
     """
-    before, _ = _look(client)
+    watcher = Watcher(client)
+    watcher.look()
     retry = client.retry()
     while True:
         time.sleep(interval)
-        now, agents = ask(lambda: _look(client), retry)
-        switches = tuple(
-            SwitchActivity(switch.name, switch.connected, switch.slots, switch.slots_free, switch.failure)
-            for switch in ask(client.list_switches, retry)
-        )
-        jobs = tuple(_activity(job, before, now) for job in now.jobs.values())
-        gone = tuple(agent.name for agent in agents if not agent.live)
-        yield Snapshot(time.time(), jobs, switches, len(agents) - len(gone), gone)
-        before = now
-
-
-def _look(client: ControllerClient) -> tuple[_JobReading, list[pb.Agent]]:
-    agents = client.list_agents()
-    jobs = {job.key: job for job in client.list_jobs()}
-    return _JobReading(jobs, {agent.name: agent.last_heartbeat for agent in agents}), agents
-
-
-def _activity(job: pb.Job, before: _JobReading, now: _JobReading) -> JobActivity:
-    first = max((rank.position for rank in job.ranks), default=0)
-    ranks = tuple(_rank_activity(job, rank, first, before, now) for rank in job.ranks)
-    last = max(ranks, key=lambda rank: rank.behind, default=None)
-    sent = sum(rank.per_second["sent"] for rank in ranks)
-    again = sum(rank.per_second["retransmissions"] + rank.per_second["fast_retransmissions"] for rank in ranks)
-    return JobActivity(
-        id=job.id,
-        name=job.name,
-        state=enum_word(pb.JobState, job.state),
-        workers=job.workers,
-        switches=tuple(place.switch for place in job.switches),
-        age_seconds=max(0.0, time.time() - job.created),
-        bytes_per_second=min((rank.bytes_per_second for rank in ranks), default=0.0),
-        retransmitted_share=again / sent if sent else 0.0,
-        straggler=last.rank if last is not None and last.behind else None,
-        ranks=ranks,
-    )
-
-
-def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _JobReading, now: _JobReading) -> RankActivity:
-    earlier = before.rank(job, rank.rank)
-    passed = now.heartbeats.get(rank.agent, 0.0) - before.heartbeats.get(rank.agent, 0.0)
-
-    def rate(new: int, old: int) -> float:
-        return (new - old) / passed if earlier is not None and passed > 0 and new > old else 0.0
-
-    then = earlier if earlier is not None else pb.Rank()
-    packets = read_counters(RANK, then.counters)
-    chunks = rate(rank.position, then.position)
-    return RankActivity(
-        rank=rank.rank,
-        state=enum_word(pb.RankState, rank.state),
-        agent=rank.agent,
-        switch=rank.switch,
-        host=rank.host,
-        position=rank.position,
-        behind=first - rank.position,
-        chunks_per_second=chunks,
-        bytes_per_second=chunks * job.values_per_packet * _CHUNK_WORD_BYTES,
-        per_second={name: rate(new, packets[name]) for name, new in read_counters(RANK, rank.counters).items()},
-        round_trip_seconds=rank.counters.round_trip_seconds,
-    )
+        yield ask(watcher.look, retry)

@@ -28,7 +28,7 @@ from switchml.ops.doctor import Check
 from switchml.ops.profiles import JobTimes, RankTimes
 from switchml.ops.stragglers import straggler
 from switchml.ops.switch_ports import PortActivity
-from switchml.ops.top import JobActivity, RankActivity, Snapshot, SwitchActivity
+from switchml.ops.top import AgentActivity, JobActivity, RankActivity, Snapshot, SwitchActivity
 from switchml.ops.versions import Version
 
 BILLIONS = 12_345_678_901
@@ -98,8 +98,9 @@ def snapshot() -> Snapshot:
         for number in range(64)
     )
     name, switches = "resnet50-imagenet-a1b2c3d4", ("spine", "leaf1", "leaf2")
-    activity = JobActivity(1234, name, "RUNNING", 64, switches, 3 * 86400.0, 1.2e10, 0.0123, 63, ranks)
-    return Snapshot(time.time(), (activity,), (SwitchActivity("spine", True, 32768, 16384, ""),), 64, ())
+    activity = JobActivity(1234, 5, name, "RUNNING", "", 64, switches, 3 * 86400.0, 1.2e10, 0.0123, 63, ranks)
+    switch = SwitchActivity("spine", "", True, 32768, 16384, "")
+    return Snapshot(time.time(), (activity,), (switch,), (AgentActivity(HOST, HOST, "spine", True),) * 64)
 
 
 def advice() -> Advice:

@@ -55,6 +55,12 @@ def test_no_heartbeat_no_rate() -> None:
     assert second.agents_gone == ("a1",)
 
 
+def test_rates_stay_until_the_next_heartbeat() -> None:
+    jobs = [[job(100)], [job(300)], [job(300)], [job(300)], [job(900)]]
+    beats = [[agent(10.0)], [agent(11.0)], [agent(11.0)], [agent(11.0, live=False)], [agent(12.0)]]
+    assert [seen.jobs[0].ranks[0].chunks_per_second for seen in look(jobs, beats)] == [200, 200, 0, 600]
+
+
 def test_a_job_that_is_new() -> None:
     (seen,) = look([[], [job(500, sent=9)]], [[agent(1.0)], [agent(2.0)]])
     assert seen.jobs[0].bytes_per_second == 0
