@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that targets of the Makefile use."""
     parser.addoption("--long", action="store_true", help="also run the tests that are too long for `make test`")
     parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
+    parser.addoption("--pictures", action="store_true", help="write the pictures of the documentation that tests take")
     parser.addoption("--quiet-machine", action="store_true", help="check times against the limits of the documentation")
 
 

@@ -46,6 +46,7 @@ class JobActivity:
     name: str
     state: str
     failure: str
+    change: str  # why it continues in another epoch than its first; empty: it does not
     workers: int
     switches: tuple[str, ...]
     age_seconds: float
@@ -157,6 +158,7 @@ class Watcher:
             name=job.name,
             state=enum_word(pb.JobState, job.state),
             failure=job.failure,
+            change=job.changes[-1].reason if job.changes else "",
             workers=job.workers,
             switches=tuple(place.switch for place in job.switches),
             age_seconds=max(0.0, (job.ended or time.time()) - job.created),

@@ -98,7 +98,7 @@ def snapshot() -> Snapshot:
         for number in range(64)
     )
     name, switches = "resnet50-imagenet-a1b2c3d4", ("spine", "leaf1", "leaf2")
-    activity = JobActivity(1234, 5, name, "RUNNING", "", 64, switches, 3 * 86400.0, 1.2e10, 0.0123, 63, ranks)
+    activity = JobActivity(1234, 5, name, "RUNNING", "", "", 64, switches, 3 * 86400.0, 1.2e10, 0.0123, 63, ranks)
     switch = SwitchActivity("spine", "", True, 32768, 16384, "")
     return Snapshot(time.time(), (activity,), (switch,), (AgentActivity(HOST, HOST, "spine", True),) * 64)
 

@@ -37,10 +37,13 @@ NATIVE = {
 }
 OPTIONAL_NATIVE = {"switchml/dataplane/_dpdk", "switchml/dataplane/_rdma", "switchml/dataplane/_xdp"}
 
-LIBRARY = {  # for programs in C, and what finds it
+LIBRARY = {  # for programs in C, and what finds it; the page of `top --web`
     "switchml/include/switchml.h",
     "switchml/lib/cmake/switchml/switchmlConfig.cmake",
     "switchml/lib/cmake/switchml/switchmlConfigVersion.cmake",
+    "switchml/ops/live_page/page.css",
+    "switchml/ops/live_page/page.html",
+    "switchml/ops/live_page/page.js",
     "switchml/lib/libnccl-net-switchml.so",
     "switchml/lib/libswitchml.so",
     "switchml/lib/libswitchml.so.0",

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from switchml.commands.text.printing import Frame, Part, text
 from switchml.commands.text.tables import table
-from switchml.commands.top import Activity
+from switchml.commands.top import Activity, ServedPage
 from switchml.common.counter_table import RANK
 from switchml.common.counters import by_heading, headings
 from switchml.ops import top
@@ -26,6 +26,12 @@ def _(activity: Activity) -> Iterator[Part]:
     for snapshot in activity.snapshots:
         shown = _snapshot(snapshot)
         yield Frame(shown, shown)
+
+
+@text.register(ServedPage)
+def _(served: ServedPage) -> Iterator[Part]:
+    yield f"the live page, until this command is interrupted: {served.page.url}"
+    served.page.serve()
 
 
 def _snapshot(snapshot: top.Snapshot) -> RenderableType:
