@@ -110,10 +110,10 @@ def _live_page(
     session: CommandSession, interval: float, address: tuple[str, int], certificate: Path | None
 ) -> LivePage:
     try:
-        from switchml.ops.live_page.server import LivePage, Place
+        from switchml.ops.live_page.server import LivePage, PageAddress
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"--web needs Starlette and uvicorn ({error}): pip install 'switchml[web]'") from None
     from switchml.common.tls import Certificates
 
-    place = Place(*address, Certificates(certificate) if certificate is not None else None)
+    place = PageAddress(*address, Certificates(certificate) if certificate is not None else None)
     return LivePage(session.client_until_shown(), interval, place)

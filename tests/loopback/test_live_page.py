@@ -34,7 +34,7 @@ from tests.support.soft_switch import running_switch
 
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'switchml[web]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'switchml[web]'")
-from switchml.ops.live_page.server import MOST_VIEWERS, LivePage, Place
+from switchml.ops.live_page.server import MOST_VIEWERS, LivePage, PageAddress
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
 INTERVAL = 0.1
@@ -97,7 +97,7 @@ def next_state(events: http.client.HTTPResponse) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served(client: ControllerClient, place: Place, interval: float = INTERVAL) -> Iterator[LivePage]:
+def served(client: ControllerClient, place: PageAddress, interval: float = INTERVAL) -> Iterator[LivePage]:
     page = LivePage(client, interval, place)
     thread = threading.Thread(target=page.serve)
     thread.start()
@@ -129,7 +129,7 @@ def client(controller: ControllerProcess) -> Iterator[CountingClient]:
 
 @pytest.fixture(scope="module")
 def page(client: CountingClient) -> Iterator[LivePage]:
-    with served(client, Place(patience=1)) as made:
+    with served(client, PageAddress(patience=1)) as made:
         yield made
 
 
@@ -239,7 +239,7 @@ def test_a_failed_job_stays_with_its_lost_rank(browser: Browser, client: Countin
 def test_the_page_says_that_the_controller_is_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
     with running_switch(tmp_path, "--udp-port", "1=127.0.0.1:0", "--values", "64") as switch:
         process = ControllerProcess(tmp_path, configuration(switch))
-        with process.start() as client, served(client, Place()) as page:
+        with process.start() as client, served(client, PageAddress()) as page:
             browser = Browser(page)
             browser.enter()
             with browser.follow() as events:
@@ -254,13 +254,13 @@ def test_the_page_says_that_the_controller_is_away_and_goes_on_when_it_is_back(t
 def test_beyond_loopback_only_with_certificates(client: CountingClient, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(ConfigurationError, match="is not on loopback"):
-            LivePage(client, INTERVAL, Place(host))
+            LivePage(client, INTERVAL, PageAddress(host))
     certificates.init(tmp_path)
     with pytest.raises(ConfigurationError, match="names no host"):
-        LivePage(client, INTERVAL, Place("0.0.0.0", certificates=Certificates(tmp_path / "admin")))
+        LivePage(client, INTERVAL, PageAddress("0.0.0.0", certificates=Certificates(tmp_path / "admin")))
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        LivePage(client, INTERVAL, Place("0.0.0.0", certificates=Certificates(tmp_path)))
-    with served(client, Place("0.0.0.0", certificates=Certificates(tmp_path / "controller"))) as page:
+        LivePage(client, INTERVAL, PageAddress("0.0.0.0", certificates=Certificates(tmp_path)))
+    with served(client, PageAddress("0.0.0.0", certificates=Certificates(tmp_path / "controller"))) as page:
         context = ssl.create_default_context(cafile=str(tmp_path / "controller" / "ca.crt"))
         browser = Browser(page, context)
         assert (browser.link.scheme, browser.link.hostname) == ("https", "controller.switchml")
@@ -273,4 +273,4 @@ def test_beyond_loopback_only_with_certificates(client: CountingClient, tmp_path
 
 def test_an_address_in_use_is_named(client: CountingClient, page: LivePage) -> None:
     with pytest.raises(OSError, match=rf"127\.0\.0\.1:{page.port}.*give another --address"):
-        LivePage(client, INTERVAL, Place(port=page.port))
+        LivePage(client, INTERVAL, PageAddress(port=page.port))

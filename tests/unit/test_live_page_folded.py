@@ -46,9 +46,9 @@ def controller() -> ControllerClient:
 @needs_browser
 def test_a_thousand_ranks_are_folded_and_markup_is_text() -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'switchml[web]'")
-    from switchml.ops.live_page.server import LivePage, Place
+    from switchml.ops.live_page.server import LivePage, PageAddress
 
-    served = LivePage(controller(), 0.5, Place())
+    served = LivePage(controller(), 0.5, PageAddress())
     thread = threading.Thread(target=served.serve)
     thread.start()
     try:

@@ -35,7 +35,7 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError
 from switchml.ops.live_page.reading import PageReader
 
-__all__ = ["MOST_VIEWERS", "LivePage", "Place"]
+__all__ = ["MOST_VIEWERS", "LivePage", "PageAddress"]
 
 MOST_VIEWERS: Final = 32
 _UNTAKEN_SECONDS: Final = 30  # after which a connection whose viewer takes nothing is closed
@@ -56,7 +56,7 @@ _HEADERS: Final = {
 
 
 @dataclass(frozen=True)
-class Place:
+class PageAddress:
     """The address at which the page is served; beyond loopback only with certificates.
 
     A connection whose viewer takes nothing for `patience` seconds is closed.
@@ -78,7 +78,7 @@ class LivePage:
 
     """
 
-    def __init__(self, client: ControllerClient, interval: float, place: Place) -> None:
+    def __init__(self, client: ControllerClient, interval: float, place: PageAddress) -> None:
         self._reader = PageReader(client)
         self._interval = interval
         hosts = _host_names(place)
@@ -298,7 +298,7 @@ def _host_name(header: str) -> str:
         return ""
 
 
-def _host_names(place: Place) -> frozenset[str]:
+def _host_names(place: PageAddress) -> frozenset[str]:
     """Return the names and addresses by which viewers may call the page; checks the certificates."""
     if place.certificates is None:
         if not is_local(f"{place.host}:{place.port}"):
@@ -323,7 +323,7 @@ def _host_names(place: Place) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
-def _listen(place: Place) -> socket.socket:
+def _listen(place: PageAddress) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
         listening = socket.create_server((place.host, place.port), family=family)
