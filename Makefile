@@ -7,6 +7,7 @@
 #   make test-rdma   the tests of RDMA cards (RoCEv2), in a guest under QEMU with Linux's software card; needs no root
 #   make test-cuda   those of CUDA tensors, on a machine with a GPU; TORCH names a build of PyTorch for it
 #   make test-nccl   those of NCCL with SwitchML's plugin, likewise
+#   make tutorial    check the tutorial, in .venv-torch: solutions pass, exercises fail; LESSON=3 for one lesson
 #   make nightly     all that takes longer; CONTRIBUTING.md names the programs, each of which can be run alone
 #   make site        the documentation as a site, with a search, in build/site/html
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, bmv2-floats, tofino-emulator or tofino-model
@@ -44,7 +45,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl nightly site ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl tutorial nightly site ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -77,6 +78,9 @@ test: check
 	$(call pytest,-n 3 tests/fabric)  # so do they, a little less
 	$(TWO_AT_A_TIME) ptf-soft ptf-bmv2 ptf-bmv2-floats ptf-tofino-emulator differential
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
+
+tutorial: $(TORCH_VENV)/torch.stamp
+	$(TORCH_VENV)/bin/python docs/tutorial/check.py --prove $(LESSON)
 
 nightly: $(VENV)/dev.stamp $(TORCH_VENV)/torch.stamp $(JAX_VENV)/jax.stamp
 	.ci/nightly
@@ -219,7 +223,7 @@ $(TORCH_VENV)/packages.stamp: Makefile | machine
 $(TORCH_VENV)/torch.stamp: $(TORCH_VENV)/packages.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(TORCH_VENV)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
-	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,synthesis,torch,torchft,tune]'
+	  --config-settings build-dir=build/$(TORCH_VENV:.venv-%=%) --editable '.[demo,ptf,synthesis,torch,torchft,tune]'
 	@touch $@
 
 # JAX has a separate environment too, since it may need another numpy.
