@@ -1,4 +1,4 @@
-"""What the checks of all lessons share: the programs of pupils, jobs that run them, and what their ranks print."""
+"""Runs programs of pupils, alone and as jobs, and reads what their ranks print: for the checks of all lessons."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def torchrun(ranks: int, program: Path) -> dict[int, dict[str, Any]]:
 
 
 def last_object(text: str) -> dict[str, Any] | None:
-    """Return the last line that is a JSON object; None if there is none."""
+    """Return the last line that is a JSON object; None if no line is one."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)

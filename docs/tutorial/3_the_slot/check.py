@@ -63,8 +63,8 @@ def _require_averages(done: Outcome) -> None:
     for rank, text in enumerate(done.outputs):
         require(
             rank in done.ranks,
-            f"hole 1: rank {rank} failed: {(text.strip() or 'it printed nothing').splitlines()[-1]}\n  If a rank closes its "
-            "communicator while its calls are under way, the job ends on all ranks: wait for every work",
+            f"hole 1: rank {rank} failed: {(text.strip() or 'it printed nothing').splitlines()[-1]}\n  If a rank "
+            "closes its communicator while its calls are under way, the job ends on all ranks: wait for every work",
         )
     for rank, said in done.ranks.items():
         require(

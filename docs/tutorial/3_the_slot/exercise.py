@@ -24,7 +24,7 @@ def average_all(comm: switchml.Communicator, gradients: list[np.ndarray]) -> Non
 
 
 class Slot:
-    """What a switch keeps for the packets of one phase: half of a slot.
+    """The state that a switch keeps for the packets of one phase: half of a slot.
 
     Attributes:
         epoch, phase: those of the packets that it has; epoch 0 is that of no packet.
@@ -42,7 +42,7 @@ class Slot:
         self.values: tuple[int, ...] = ()
 
     def take(self, packet: Any, everyone: int) -> Verdict:
-        """Take a packet of the job's epoch, and return what became of it; `everyone` is the bitmap of all ranks.
+        """Take a packet of the job's epoch, and return what happened to it; `everyone` is the bitmap of all ranks.
 
         AGGREGATED: added, and ranks are missing. COMPLETED: added, and it was the last one; the switch now sends the
         result to all. RESENT: the sum was complete with it already; the switch sends the result to its sender alone.
@@ -50,7 +50,7 @@ class Slot:
         """
         bit = 1 << packet.worker
         # ---- hole 2: the five cases, in about fifteen lines; begin() and add() are written
-        raise NotImplementedError("hole 2: say what becomes of a packet in each of the five cases")
+        raise NotImplementedError("hole 2: return the right verdict in each of the five cases")
         # ---- end of hole 2
 
     def begin(self, packet: Any) -> None:

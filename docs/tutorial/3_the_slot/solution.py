@@ -26,7 +26,7 @@ def average_all(comm: switchml.Communicator, gradients: list[np.ndarray]) -> Non
 
 
 class Slot:
-    """What a switch keeps for the packets of one phase: half of a slot.
+    """The state that a switch keeps for the packets of one phase: half of a slot.
 
     Attributes:
         epoch, phase: those of the packets that it has; epoch 0 is that of no packet.
@@ -44,7 +44,7 @@ class Slot:
         self.values: tuple[int, ...] = ()
 
     def take(self, packet: Any, everyone: int) -> Verdict:
-        """Take a packet of the job's epoch, and return what became of it; `everyone` is the bitmap of all ranks.
+        """Take a packet of the job's epoch, and return what happened to it; `everyone` is the bitmap of all ranks.
 
         AGGREGATED: added, and ranks are missing. COMPLETED: added, and it was the last one; the switch now sends the
         result to all. RESENT: the sum was complete with it already; the switch sends the result to its sender alone.
