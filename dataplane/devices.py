@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from switchml.common.installation import compile_command
+
 __all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp"]
 __all__ += ["MessageDevice", "RdmaPort", "list_rdma_ports", "open_rdma", "require_built", "with_queues"]
 
@@ -248,7 +250,7 @@ def _module(kind: _Kind) -> ModuleType:
     except ModuleNotFoundError:
         raise OSError(
             f"this build of SwitchML has no {_NAMES[kind]}: install its library (Debian: apt-get install "
-            f"{_PACKAGES[kind]} pkg-config) and build SwitchML again"
+            f"{_PACKAGES[kind]} pkg-config g++) and compile SwitchML: {compile_command()}"
         ) from None
     except ImportError as error:
         raise OSError(

@@ -18,6 +18,7 @@ from switchml import _native
 from switchml.client.calls import Call
 from switchml.client.communicator import Communicator
 from switchml.client.tensors import Buffer
+from switchml.common.installation import install_command
 
 try:
     import jax
@@ -28,7 +29,7 @@ try:
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 except ImportError as error:
-    raise ImportError(f"switchml.jax needs JAX ({error}): pip install 'switchml[jax]'") from error
+    raise ImportError(f"switchml.jax needs JAX ({error}): {install_command('jax')}") from error
 
 __all__ = ["all_reduce"]
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from switchml.common.installation import install_command
+
 try:
     from torchft.process_group import ProcessGroupWrapper
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"{_error}; switchml.torchft needs torchft: pip install 'switchml[torchft]'") from _error
+    raise ModuleNotFoundError(f"{_error}; switchml.torchft needs torchft: {install_command('torchft')}") from _error
 
 from torch._C._distributed_c10d import _DistributedBackendOptions
 

@@ -30,6 +30,7 @@ from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.record import Record, Reporter
 from switchml.benchmarks.results import BenchmarkResult
 from switchml.benchmarks.turns import Task, turn_of
+from switchml.common.installation import install_command
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
@@ -81,7 +82,7 @@ def run(options: LinksOptions, run_dir: Path, report: Reporter, progress: Progre
     require_shaping()
     if importlib.util.find_spec("ml_dtypes") is None:
         raise MissingPackage(
-            "sums of bfloat16 need ml_dtypes, which is not installed; install it with `pip install 'switchml[bench]'`"
+            f"sums of bfloat16 need ml_dtypes, which is not installed; install it with `{install_command('bench')}`"
         )
     record = Record(report, missing=unable_peers(options.peers, options.collective))
     peers: list[LinkedPeer] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.benchmarks.errors import BenchmarkError, MissingPackage, ResultFileError
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import BenchmarkResult
+from switchml.common.installation import install_command
 from switchml.topologies.shaped_links import queue_text, rate_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def require_matplotlib() -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingPackage(
-            f"plots need matplotlib ({error}); install it with `pip install 'switchml[bench]'`, or omit --plots"
+            f"plots need matplotlib ({error}); install it with `{install_command('bench')}`, or omit --plots"
         ) from error
 
 

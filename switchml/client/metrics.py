@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from switchml.client.errors import ConnectError, SwitchMLError
 from switchml.common.counter_table import PROCESS, THREAD
+from switchml.common.installation import reinstall_command
 
 if TYPE_CHECKING:
     from switchml.client.membership import Membership
@@ -73,7 +74,7 @@ def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
     except ImportError as error:
-        raise SwitchMLError(f"metrics need prometheus-client ({error}); `pip install prometheus-client`") from error
+        raise SwitchMLError(f"metrics need prometheus-client ({error}); `{reinstall_command()}`") from error
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector())
     ProcessCollector(registry=registry)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from switchml.common.errors import DrawingError
+from switchml.common.installation import install_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
         figure = draw()
     except ImportError as error:
         raise DrawingError(
-            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[bench]'`"
+            f"pictures need matplotlib ({error}); install it with `{install_command('bench')}`"
         ) from error
     try:
         figure.savefig(path, dpi=_DPI)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import ProgramNotFoundError, StartError
+from switchml.common.installation import reinstall_command
 
 __all__ = ["ProcessRecord", "StartingProcess", "boot_id", "find_program", "last_lines"]
 
@@ -35,7 +36,7 @@ def find_program(name: str) -> str:
     if found:
         return found
     raise ProgramNotFoundError(
-        f"{name} is neither in {' nor in '.join(places)} nor on PATH; install SwitchML with `pip install .`"
+        f"{name} is neither in {' nor in '.join(places)} nor on PATH; install SwitchML with `{reinstall_command()}`"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from switchml.common.errors import NamespaceError, OperationError, ProgramNotFoundError
+from switchml.common.installation import install_command, reinstall_command
 from switchml.common.processes import find_program
 from switchml.common.version import VERSION
 from switchml.controller.errors import ControllerError
@@ -114,7 +115,7 @@ def _native_module(name: str) -> Check:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        return Check(name, FAILURE, str(error), "Install with `pip install .`, which needs g++ and Python.h.")
+        return Check(name, FAILURE, str(error), f"`{reinstall_command()}`")
     return Check(name, OK, "the native module loads")
 
 
@@ -267,11 +268,11 @@ def _package(name: str, extra: str, purpose: str) -> Check:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Check(name, NOT_FOUND, "not installed", f"Only {purpose} needs it: `pip install '.[{extra}]'`.")
+        return Check(name, NOT_FOUND, "not installed", f"Only {purpose} needs it: `{install_command(extra)}`.")
     required = _requirement(name)
     if not _is_within(version, required):
         found = f"{version}, and this version of SwitchML is tested with {required}"
-        return Check(name, WARNING, found, f"`pip install '.[{extra}]'` installs it; only {purpose} needs it.")
+        return Check(name, WARNING, found, f"`{install_command(extra)}` installs it; only {purpose} needs it.")
     return Check(name, OK, compared(name, version.partition("+")[0]))
 
 

@@ -11,7 +11,9 @@ entry points are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this packa
 try:
     import torch as _  # noqa: F401 - to say what to install
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError("switchml.torch needs PyTorch: pip install 'switchml[torch]'", name="torch") from _error
+    from switchml.common.installation import install_command
+
+    raise ModuleNotFoundError(f"switchml.torch needs PyTorch: {install_command('torch')}", name="torch") from _error
 
 from switchml.torch.builtin_hooks import replace_builtin_hooks
 from switchml.torch.device_backend import switchml_group

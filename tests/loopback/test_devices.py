@@ -118,7 +118,7 @@ attempt(open_xdp, "eth0")
 """
     first, second = python(program).splitlines()
     assert "this build of SwitchML has no DPDK" in first
-    assert "apt-get install libdpdk-dev pkg-config) and build SwitchML again" in first
+    assert "apt-get install libdpdk-dev pkg-config g++) and compile SwitchML: " in first
     assert "apt-get install libxdp-dev libbpf-dev pkg-config" in second
 
 

@@ -14,6 +14,7 @@ from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.record import Record
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.turns import Task, Turn, calls_of, turn_of
+from switchml.common.installation import install_command
 
 MIB = 1 << 20
 
@@ -240,7 +241,7 @@ def test_kernels_are_drawn_by_type_with_the_best_instructions() -> None:
 
 def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPackage, match=re.escape("pip install 'switchml[bench]'")):
+    with pytest.raises(MissingPackage, match=re.escape(install_command("bench"))):
         plots.require_matplotlib()
 
 

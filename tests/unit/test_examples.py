@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click import Context
 
+from switchml.common.installation import install_command
 from switchml.controller.config import load_config
 from switchml.host_agent.daemon import main as agent
 
@@ -53,7 +54,7 @@ def test_the_backend_without_torch_says_what_to_install() -> None:
     hide = "import sys; sys.modules['torch'] = None\nimport switchml.torch"
     done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, timeout=90, check=False)
     last = done.stderr.splitlines()[-1]
-    assert last == "ModuleNotFoundError: switchml.torch needs PyTorch: pip install 'switchml[torch]'"
+    assert last == f"ModuleNotFoundError: switchml.torch needs PyTorch: {install_command('torch')}"
 
 
 # ---- Slurm ----

@@ -1,5 +1,6 @@
 """Topologies as text and as pictures."""
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -7,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from switchml.common.errors import DrawingError
+from switchml.common.installation import install_command
 from switchml.dataplane.targets import BMV2
 from switchml.topologies.drawing import picture, text
 from switchml.topologies.topology import racks, single_switch
@@ -79,5 +81,5 @@ def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DrawingError, match=r"pip install 'switchml\[bench\]'"):
+    with pytest.raises(DrawingError, match=re.escape(install_command("bench"))):
         picture(single_switch(4), tmp_path / "topology.png")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from switchml.common.errors import NoRouteError, SketchError, SolverError
+from switchml.common.installation import install_command
 from switchml.topologies.synthesis.sketch import Pair, SketchedNetwork
 
 __all__ = ["Demand", "IntegerProgram", "Routes", "find_routes"]
@@ -72,7 +73,7 @@ class IntegerProgram:
             import highspy
         except ImportError as error:
             raise SolverError(
-                f"synthesis needs the solver HiGHS ({error}); install it with `pip install 'switchml[synthesis]'`"
+                f"synthesis needs the solver HiGHS ({error}); install it with `{install_command('synthesis')}`"
             ) from error
         self._module: Any = highspy
         self._solver: Any = self._module.Highs()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from switchml.client.arguments import whole_number
+from switchml.common.installation import install_command
 from switchml.torch.compression.compressor import Compressor, Place, Rounds, density_of, kept_elements, positive
 from switchml.torch.compression.gathers import ThresholdV, of_selected
 from switchml.torch.compression.requests import Average, FromLeader, Gather, Request
@@ -280,5 +281,5 @@ def _gammaincinv(shape: float, probability: float) -> float:
     try:
         from scipy.special import gammaincinv
     except ImportError as error:
-        raise ValueError('fit="gamma" needs scipy: pip install "switchml[compression]"') from error
+        raise ValueError(f'fit="gamma" needs scipy: {install_command("compression")}') from error
     return float(gammaincinv(shape, probability))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from switchml.client.arguments import whole_number
+from switchml.common.installation import install_command
 
 __all__ = ["LATENCY", "Knob", "Search", "Tuner"]
 
@@ -43,7 +44,7 @@ class Search:
         try:
             import optuna
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError('tuning needs Optuna: pip install "switchml[tune]"') from error
+            raise ModuleNotFoundError(f"tuning needs Optuna: {install_command('tune')}") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=_RANDOM_POINTS)
         self._study = optuna.create_study(sampler=sampler)
