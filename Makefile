@@ -14,6 +14,7 @@
 #   make native      compile the C++ code into .venv
 #   make lint        the static checks
 #   make format      rewrite the sources in the house style
+#   make wheels      the source distribution and the wheels of a release, in dist/; ARGS='--arch x86_64 --python 3.12'
 #   make venv        set up .venv with what the tests need; make venv-torch, make venv-jax: .venv-torch, .venv-jax
 #   make clean       remove everything that these targets have created
 
@@ -45,7 +46,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl tutorial nightly site ptf native lint format venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl tutorial nightly site ptf native lint format wheels venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -176,6 +177,12 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS) $(CXX_GUEST) $(C_PROGRAMS)
 
+# ---- packages ----------------------------------------------------------------------------------------------------------
+
+# It needs no compiler of the machine: zig comes with the Python packages.
+wheels: $(VENV)/release.stamp
+	$(BIN)/python -m tools.wheels $(ARGS)
+
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
 machine:
@@ -198,7 +205,7 @@ $(VENV)/venv.stamp: | machine
 	@touch $@
 
 # Without build isolation, so that unchanged native code is not compiled again.
-$(VENV)/demo.stamp $(VENV)/ptf.stamp: $(VENV)/%.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
+$(VENV)/demo.stamp $(VENV)/ptf.stamp $(VENV)/release.stamp: $(VENV)/%.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(VENV), with what the target $* needs"
 	@$(PIP) install --no-build-isolation --editable '.[$*]'
 	@touch $@
