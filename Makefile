@@ -15,6 +15,8 @@
 #   make lint        the static checks
 #   make format      rewrite the sources in the house style
 #   make wheels      the source distribution and the wheels of a release, in dist/; ARGS='--arch x86_64 --python 3.12'
+#   make deb         the Debian package for this distribution, in dist/
+#   make release VERSION=0.2.0  check the commit, build and test its packages, and make the tag
 #   make venv        set up .venv with what the tests need; make venv-torch, make venv-jax: .venv-torch, .venv-jax
 #   make clean       remove everything that these targets have created
 
@@ -46,7 +48,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl tutorial nightly site ptf native lint format wheels venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
+.PHONY: help demo check test test-torch test-jax test-rdma test-cuda test-nccl tutorial nightly site ptf native lint format wheels deb release venv venv-torch venv-jax clean machine native-tests python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 
@@ -180,8 +182,14 @@ format: $(VENV)/dev.stamp
 # ---- packages ----------------------------------------------------------------------------------------------------------
 
 # It needs no compiler of the machine: zig comes with the Python packages.
-wheels: $(VENV)/release.stamp
+wheels: $(VENV)/dev.stamp $(VENV)/release.stamp
 	$(BIN)/python -m tools.wheels $(ARGS)
+
+deb: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.debian $(ARGS)
+
+release: $(VENV)/dev.stamp $(VENV)/release.stamp
+	$(BIN)/python -m tools.release $(or $(VERSION),$(error make release needs VERSION=, such as VERSION=0.2.0))
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 

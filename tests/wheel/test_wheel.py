@@ -1,14 +1,17 @@
 """The files that `pip install` of SwitchML writes: built from the source distribution, with packages of the same names.
 
-`pytest tests/wheel` runs it. It compiles the native code and installs what the demo needs.
+`pytest tests/wheel` compiles the native code and installs what the demo needs; with `--wheels dist` it takes what
+`make wheels` has built.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import venv
@@ -18,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -75,7 +80,11 @@ def environment() -> Path:
 
 
 @pytest.fixture(scope="module")
-def source_distribution(environment: Path) -> Path:
+def source_distribution(environment: Path, request: pytest.FixtureRequest) -> Path:
+    built: Path | None = request.config.getoption("--wheels", default=None)
+    if built is not None:
+        [path] = built.glob("*.tar.gz")
+        return path
     program = f"from scikit_build_core.build import build_sdist; build_sdist({str(BUILD)!r})"
     subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=True, timeout=300, stdout=subprocess.DEVNULL)
     [path] = BUILD.glob("*.tar.gz")
@@ -83,8 +92,12 @@ def source_distribution(environment: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(source_distribution: Path) -> Path:
-    """Build the source distribution, and the wheel from it."""
+def wheel(source_distribution: Path, request: pytest.FixtureRequest) -> Path:
+    """Build the source distribution, and the wheel from it, outside of the checkout."""
+    built: Path | None = request.config.getoption("--wheels", default=None)
+    if built is not None:
+        fitting = set(sys_tags())
+        return next(path for path in built.glob("*.whl") if parse_wheel_filename(path.name)[3] & fitting)
     place = BUILD / "from_sdist"
     options = ("--no-deps", f"--wheel-dir={place}")
     pip("wheel", *options, str(source_distribution))
@@ -102,6 +115,12 @@ def test_links_of_the_source_distribution_are_links(source_distribution: Path) -
         links = {Path(*Path(each.name).parts[1:]): each.linkname for each in archive if each.issym() or each.islnk()}
     expected = [each for each in (CHECKOUT / "switchml").iterdir() if each.is_symlink()]
     assert links == {link.relative_to(CHECKOUT): str(link.readlink()) for link in expected}
+
+
+def test_an_index_would_take_both(source_distribution: Path, wheel: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(source_distribution), str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_wheel_has_one_name_at_its_top(wheel: Path) -> None:
@@ -208,3 +227,20 @@ def test_the_demo_runs(place: Path) -> None:
 def test_a_benchmark_runs(place: Path) -> None:
     tables = run(place, "switchml-ctl", "bench", "allreduce", "--workers=2", "--sizes=64KiB", "--repetitions=1")
     assert "64 KiB" in tables
+
+
+# ---- as a tool -------------------------------------------------------------------------------------------------------
+
+
+def test_uv_installs_the_programs_as_a_tool(wheel: Path, tmp_path: Path) -> None:
+    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    command = ["uv", "tool", "install", "--python", sys.executable, str(wheel)]
+    uv = str(Path(sysconfig.get_path("scripts")) / "uv")
+    subprocess.run(command, executable=uv, env=os.environ | places, check=True, timeout=600, cwd=tmp_path)
+    programs = {path.name for path in (tmp_path / "bin").iterdir()}
+    assert programs == {"switchml-ctl", "switchml-controller", "switchml-agent", "switchml-switch"}
+    variables = os.environ | {"SWITCHML_RUN_DIR": str(tmp_path / "run"), "COLUMNS": "200"}
+    command = [str(tmp_path / "bin" / "switchml-ctl"), "doctor", "--json"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    hints = [check["remedy"] for check in json.loads(done.stdout)["checks"] if check["name"] == "torch"]
+    assert hints == ["""Only init_process_group("switchml") needs it: `uv tool install 'switchml[torch]'`."""]
