@@ -75,14 +75,14 @@ def build_source(output: Path) -> Path:
 def find_python(wanted: str) -> str:
     """Return the path of an interpreter that is given by its path or version.
 
-    Raises BuildError if there is none, or its headers are missing.
+    Raises BuildError if it is not installed, or its headers are missing.
     """
     found = subprocess.run(
         [_tool("uv"), "python", "find", "--no-project", wanted], cwd="/", capture_output=True, text=True, check=False
     )
     path = found.stdout.strip()
     if found.returncode != 0:
-        raise BuildError(f"there is no Python {wanted}: `uv python install {wanted}`, or name one by --python PATH")
+        raise BuildError(f"Python {wanted} is not installed: `uv python install {wanted}`, or name one by --python PATH")
     headers = _ask(path, "import sysconfig; print(sysconfig.get_config_h_filename())")
     if not Path(headers).is_file():
         raise BuildError(f"{path} has no headers ({headers}); on Debian they are in python3-dev")

@@ -1,4 +1,4 @@
-"""How this SwitchML was installed, and so by which command a user adds to it."""
+"""Find out how SwitchML was installed, and so by which command a user adds to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from switchml.common.version import VERSION
 __all__ = ["DEBIAN_INSTALLER", "compile_command", "install_command", "reinstall_command"]
 
 DEBIAN_INSTALLER: Final = "dpkg"
-"""What the file INSTALLER of the Debian package's environment says, where others say "pip" or "uv"."""
+"""The text of the file INSTALLER in the Debian package's environment, where others have "pip" or "uv"."""
 
 
 def install_command(extra: str) -> str:
