@@ -244,3 +244,10 @@ def test_uv_installs_the_programs_as_a_tool(wheel: Path, tmp_path: Path) -> None
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     hints = [check["remedy"] for check in json.loads(done.stdout)["checks"] if check["name"] == "torch"]
     assert hints == ["""Only init_process_group("switchml") needs it: `uv tool install 'switchml[torch]'`."""]
+
+
+def test_the_arithmetic_uses_the_vectors_of_this_cpu(place: Path) -> None:
+    """A compiler whose library does not know the CPU would leave the portable code, which is several times as slow."""
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    program = "from switchml._native import kernels as k; print([i.name for i in k.Instructions if k.cpu_has(i)])"
+    assert ("AVX2" in run(place, "python", "-c", program)) == ({"avx2", "fma", "f16c"} <= flags)
