@@ -6,9 +6,12 @@ from pathlib import Path
 
 import click
 
+from studies import claims
+from switchml.benchmarks.plots import require_matplotlib
 from switchml.commands.bench import bench_show
 from switchml.commands.root import Root, terminate
 from switchml.commands.session import CommandSession
+from switchml.commands.standard_streams import note
 
 
 class _Studies(Root):
@@ -34,8 +37,26 @@ def studies(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+@click.command("claims", epilog="\b\nExample:\n  python -m studies claims --plots docs/results/claims")
+@click.option(
+    "--plots",
+    "pictures",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Draw the published points with those found here, as SVG. Needs matplotlib.",
+)
+def show_claims(pictures: Path | None) -> None:
+    """Show the claims of papers and the findings of the studies, as stored in the claims.toml of each study."""
+    if pictures is not None:
+        require_matplotlib()
+        for file in claims.draw(pictures):
+            note(f"wrote {file}")
+    click.echo(claims.summary(claims.load(), Path.cwd()))
+
+
 for _file in sorted(Path(__file__).parent.glob("*/study.py")):
     studies.add_command(import_module(f"studies.{_file.parent.name}.study").command)
+studies.add_command(show_claims)
 studies.add_command(bench_show)
 
 if __name__ == "__main__":
