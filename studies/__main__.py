@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from studies import claims
+from studies.all_studies import run_all
 from switchml.benchmarks.plots import require_matplotlib
 from switchml.commands.bench import bench_show
 from switchml.commands.root import Root, terminate
@@ -56,6 +57,7 @@ def show_claims(pictures: Path | None) -> None:
 
 for _file in sorted(Path(__file__).parent.glob("*/study.py")):
     studies.add_command(import_module(f"studies.{_file.parent.name}.study").command)
+studies.add_command(run_all)
 studies.add_command(show_claims)
 studies.add_command(bench_show)
 

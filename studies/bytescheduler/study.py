@@ -61,6 +61,11 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("steps", figure)]
 
 
+def _headline(result: BenchmarkResult) -> str:
+    best = min(result.rows, key=lambda row: row["ratio"])
+    return f"{best['policy']}: {best['ratio']:.3f} of the time of fifo, {best['simulated_ratio']:.3f} simulated"
+
+
 _SHORT: Final = "--size 4MiB --forward 50ms --workers 2 --repetitions 1"
 _HELP: Final = (
     "A model like VGG, with most bytes in its last layers, trains with switchml.torch.scheduling. The table also has"
@@ -72,7 +77,15 @@ _HELP: Final = (
 def schedules(name: str, policies: str, text: str) -> StudyCommand:
     """Return a study that compares these policies with fifo, whose question is `text`."""
 
-    @study(name, _tables, _figures, short=_SHORT, help=f"{text} Needs root.\n\n{_HELP}")
+    @study(
+        name,
+        _tables,
+        _figures,
+        short=_SHORT,
+        headline=_headline,
+        needs=("root", "torch"),
+        help=f"{text} Needs root.\n\n{_HELP}",
+    )
     @parameters.option(
         "--policies",
         kind=Parsed("policies", policy_words),

@@ -70,6 +70,15 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("error", figure)]
 
 
+def _headline(result: BenchmarkResult) -> str:
+    last = result.rows[-1]
+    errors = [
+        f"{_NAMES[row['way']]} {row['mean']:.1e}"
+        for row in where(result.rows, spread=last["spread"], workers=last["workers"])
+    ]
+    return f"mean errors with a spread of 2^{last['spread']}: {', '.join(errors)}"
+
+
 def spreads(text: str) -> list[int]:
     """Return the powers of two of "0,20". Raises ValueError for one above 200: the numbers would not be floats."""
 
@@ -81,7 +90,7 @@ def spreads(text: str) -> list[int]:
     return each(text, power)
 
 
-@study("fpisa", _tables, _figures, short="--workers 8 --spreads 0,20")
+@study("fpisa", _tables, _figures, short="--workers 8 --spreads 0,20", headline=_headline)
 @parameters.workers("2,8,64")
 @parameters.option(
     "--spreads",

@@ -139,6 +139,14 @@ def _accuracy_over_bytes(result: BenchmarkResult, tasks: Sequence[str]) -> Figur
     return figure
 
 
+def _headline(result: BenchmarkResult) -> str:
+    """Return the method with the shortest step, on the slowest links."""
+    rate = min(result.options["rates"])
+    steps = {row["method"]: step["median"] for row in result.rows for step in where(row["steps"], rate=rate)}
+    best = min(steps, key=lambda method: steps[method])
+    return f"{rate_text(rate)}: a step takes {steps[best]:.2f} s with {best}, {steps['none']:.2f} s with none"
+
+
 _SHORT: Final = "--elements 1000000 --link 200mbit --workers 2 --repetitions 1 --iterations 1 --tasks ''"
 _HELP: Final = (
     "The links are those of `bench links`. The interpreter that --torch-python names needs torch and switchml."
@@ -148,7 +156,15 @@ _HELP: Final = (
 def compression(name: str, methods: str, text: str) -> StudyCommand:
     """Return a study that compares these methods, whose question is `text`."""
 
-    @study(name, _tables, _figures, short=_SHORT, help=f"{text} Needs root.\n\n{_HELP}")
+    @study(
+        name,
+        _tables,
+        _figures,
+        short=_SHORT,
+        headline=_headline,
+        needs=("root", "torch"),
+        help=f"{text} Needs root.\n\n{_HELP}",
+    )
     @parameters.option(
         "--methods",
         kind=Parsed("methods", arguments.methods),

@@ -55,7 +55,16 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
-@study("leaves", _tables, _figures, short="--size 8MiB --repetitions 1")
+def _headline(result: BenchmarkResult) -> str:
+    large = max(row["bytes"] for row in result.rows)
+    times = [
+        f"{name_of(row['system'])} {1e3 * row['median']:,.0f} ms, {row['link_bytes'] / 1e6:.3g} MB"
+        for row in where(result.rows, bytes=large)
+    ]
+    return f"{size_text(large)}: {'; '.join(times)}"
+
+
+@study("leaves", _tables, _figures, short="--size 8MiB --repetitions 1", headline=_headline, needs=("root", "torch"))
 @parameters.count("--hosts", low=2, high=PROTOCOL_MAX_WORKERS, default=2, help_text="Number of hosts.")
 @parameters.count("--ranks", high=PROTOCOL_MAX_WORKERS, default=4, help_text="Ranks of each host.")
 @one_rate("200mbit")

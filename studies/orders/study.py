@@ -48,7 +48,20 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("error", figure)]
 
 
-@study("orders", _tables, _figures, short="--methods topk:density=0.01,onebit --steps 20")
+def _headline(result: BenchmarkResult) -> str:
+    method = result.rows[-1]["method"]
+    bits = [f"{row['order']} {row['bits']:.2f}" for row in where(result.rows, method=method)]
+    return f"{method}, bits an element: {', '.join(bits)}"
+
+
+@study(
+    "orders",
+    _tables,
+    _figures,
+    short="--methods onebit,topk:density=0.01 --steps 20",
+    headline=_headline,
+    needs=("torch",),
+)
 @parameters.option(
     "--methods",
     kind=Parsed("methods", methods),

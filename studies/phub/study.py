@@ -62,7 +62,21 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
-@study("phub", _tables, _figures, short="--workers 2 --queue 50ms --size 4MiB --repetitions 1")
+def _headline(result: BenchmarkResult) -> str:
+    last = result.rows[-1]
+    rows = where(result.rows, workers=last["workers"], rate=last["rate"], queue=last["queue"])
+    times = [f"{row['mode']} {row['median']:.3f} s" for row in rows]
+    return f"{last['workers']} workers, {rate_text(last['rate'])}: {', '.join(times)}"
+
+
+@study(
+    "phub",
+    _tables,
+    _figures,
+    short="--workers 2 --queue 50ms --size 4MiB --repetitions 1",
+    headline=_headline,
+    needs=("root", "torch"),
+)
 @parameters.rates("200mbit,1gbit")
 @parameters.queues
 @parameters.workers("4,8")

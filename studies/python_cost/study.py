@@ -44,7 +44,12 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("cost", figure)]
 
 
-@study("python_cost", _tables, _figures, short="--sizes 4KiB,16MiB")
+def _headline(result: BenchmarkResult) -> str:
+    shares = [f"{row['transport']}, {size_text(row['bytes'])}: {row['share']:.1%}" for row in result.rows]
+    return f"in Python: {'; '.join(shares)}"
+
+
+@study("python_cost", _tables, _figures, short="--sizes 4KiB,16MiB", headline=_headline)
 @parameters.group_size(2)
 @parameters.sizes("4KiB,64MiB")
 @parameters.transports

@@ -100,11 +100,17 @@ def _ratios_of_trees(rows: Sequence[Row], name: str, label: str, factor: float) 
     return figure
 
 
+def _headline(result: BenchmarkResult) -> str:
+    plain = [row for row in where(result.rows, loss=0, late=0) if row["levels"] == 1]
+    rates = [f"{row['ranks']} ranks {row['elements_per_second'] / 1e6:,.0f}" for row in plain]
+    return f"million elements/s: {', '.join(rates)}"
+
+
 def _delay(name: str, default: str, help_text: str) -> Callable[[parameters.F], parameters.F]:
     return parameters.option(name, kind=DURATION, default=default, metavar="TIME", help_text=help_text)
 
 
-@study("switchml", _tables, _figures, short="--trees 4,8,16,2x8 --size 256KiB")
+@study("switchml", _tables, _figures, short="--trees 4,8,16,2x8 --size 256KiB", headline=_headline, needs=("simpy",))
 @parameters.option(
     "--trees",
     kind=Parsed("trees", trees),

@@ -55,7 +55,20 @@ def _figures(result: BenchmarkResult) -> list[tuple[str, Figure]]:
     return [("urgent", figure)]
 
 
-@study("urgent", _tables, _figures, short="--link 100mbit --workers 2 --size 16MiB --urgent 256KiB --repetitions 1")
+def _headline(result: BenchmarkResult) -> str:
+    row = result.rows[0]
+    link = rate_text(row["rate"]) if row["rate"] else "shared memory"
+    return f"{link}: {1e3 * row['behind']:.1f} ms behind another job, {1e3 * row['alone']:.1f} ms alone"
+
+
+@study(
+    "urgent",
+    _tables,
+    _figures,
+    short="--link 100mbit --workers 2 --size 16MiB --urgent 256KiB --repetitions 1",
+    headline=_headline,
+    needs=("root",),
+)
 @parameters.rates("200mbit,1gbit")
 @parameters.queues
 @parameters.workers("4,8")
