@@ -45,6 +45,7 @@ class StudyEnd:
 
 
 @click.command("all", epilog="\b\nExample:\n  sudo python -m studies all --short --torch-python venv/bin/python")
+@click.argument("names", nargs=-1, metavar="[STUDY]...")
 @click.option("--short", is_flag=True, help="Run the short form of each: at most 20 minutes in all, on two CPUs.")
 @click.option(
     "--results",
@@ -55,8 +56,8 @@ class StudyEnd:
 )
 @parameters.torch_python
 @click.pass_context
-def run_all(context: click.Context, short: bool, folder: Path | None, torch_python: str) -> None:
-    """Run every study, one after the other. A study that lacks root or a package is skipped.
+def run_all(context: click.Context, names: Sequence[str], short: bool, folder: Path | None, torch_python: str) -> None:
+    """Run every study, or those that are named, one after the other. A study that lacks root or a package is skipped.
 
     The last table has the figure of each run and the verdicts of studies/README.md. The exit status is 1 if a study
     failed.
@@ -64,13 +65,17 @@ def run_all(context: click.Context, short: bool, folder: Path | None, torch_pyth
     assert context.parent is not None
     group = context.parent.command
     assert isinstance(group, click.Group)
+    found = [command for command in group.commands.values() if isinstance(command, StudyCommand)]
+    unknown = set(names) - {str(command.name) for command in found}
+    if unknown:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: there is no such study")
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="swml-studies-")))
         folder.mkdir(parents=True, exist_ok=True)
         ends = []
-        for command in group.commands.values():
-            if isinstance(command, StudyCommand):
+        for command in found:
+            if not names or command.name in names:
                 ends.append(_end_of(command, short, folder, torch_python))
                 click.echo(_line(ends[-1]))
     click.echo()

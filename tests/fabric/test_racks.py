@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from studies.cloud_collectives.racks import Racks, racks
 from switchml.topologies.shaped_links import Shape
 from tests.support.controller_harness import ControllerProcess
 from tests.support.fabric_harness import SCRIPTS, Ctl, needs_namespaces, wait_until
-from tests.support.racks import Racks, racks
 
 RACK_OF = {"h1": 0, "h2": 1, "h3": 0, "h4": 1, "h5": 1, "h6": 0}
 TRUNK = Shape(50_000_000, 0.4)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
+from studies.__main__ import studies
 from studies.all_studies import StudyEnd, run_all, summary
 from studies.command import StudyCommand
 
@@ -22,8 +23,8 @@ def group(**callbacks: Callable[[], None]) -> click.Group:
 
 
 def test_a_study_that_fails_does_not_end_the_others() -> None:
-    studies = group(unknown_study=lambda: None, lacking=lambda: None)  # the first one is not in `python -m studies`
-    shown = CliRunner().invoke(studies, ["all", "--short"])
+    found = group(unknown_study=lambda: None, lacking=lambda: None)  # the first one is not in `python -m studies`
+    shown = CliRunner().invoke(found, ["all", "--short"])
     assert shown.exit_code == 1
     assert "unknown_study: failed" in shown.stdout
     assert "exit status 2" in shown.stdout
@@ -47,3 +48,14 @@ def test_the_summary_has_the_verdicts_of_the_claims() -> None:
     assert "**1 done, 0 failed, 1 skipped: 61 s, 30 s of CPU**" in table
     assert "| fpisa | done | 61 | 30 | in shape, not here | figure |" in table
     assert "| dc2 | skipped | 0 | 0 | not here | no torch |" in table
+
+
+def test_only_the_studies_that_are_named_run(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(studies, ["all", "rdma", "--short", "--results", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    assert "rdma: done" in shown.stdout
+    assert "million elements/s at most: 64 values 2,116, 248 values 2,783" in shown.stdout
+    assert [file.name for file in tmp_path.iterdir()] == ["rdma.json"]
+    unknown = CliRunner().invoke(studies, ["all", "sorting"])
+    assert unknown.exit_code == 2
+    assert "sorting: there is no such study" in unknown.output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,13 @@ class Racks:
         )
         return f"10.77.0.{number}"
 
-    def start(self, node: str, command: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-        """Start a program in a namespace."""
-        environment = {**os.environ, **variables}
-        return subprocess.Popen(
-            self.namespaces.command(node, command), env=environment, text=True, stdout=subprocess.PIPE
-        )
+    def start(self, node: str, command: Sequence[str], log: Path | None = None) -> subprocess.Popen[str]:
+        """Start a program in a namespace; `log` takes its output."""
+        line = self.namespaces.command(node, command)
+        if log is None:
+            return subprocess.Popen(line, text=True, stdout=subprocess.PIPE)
+        with log.open("a", encoding="utf-8") as output:
+            return subprocess.Popen(line, text=True, stdout=output, stderr=output)
 
     def trunk_bytes(self) -> int:
         """Return the bytes that the racks have sent to each other."""

@@ -1,0 +1,1 @@
+"""Cloud Collectives: what another order of ranks saves."""

@@ -1,0 +1,1 @@
+"""A hard threshold: the total error of sparsification with error feedback."""

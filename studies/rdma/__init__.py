@@ -1,0 +1,1 @@
+"""RDMA: the ceilings that packets set to sums of RDMA network cards."""

@@ -1,0 +1,1 @@
+"""A ring against a switch: bytes and time by the number of hosts."""

@@ -1,0 +1,1 @@
+"""TACCL: synthesized schedules, compared with a ring."""
