@@ -9,13 +9,21 @@ from typing import Any, Final
 
 from switchml.benchmarks.options import each
 
-__all__ = ["factors", "method_arguments", "methods", "momenta"]
+__all__ = ["GRACE_METHODS", "factors", "method_arguments", "methods", "momenta"]
+
+GRACE_METHODS: Final = (
+    *("onebit", "signsgd", "signum", "efsign", "qsgd", "terngrad", "natural", "dynamic8", "inceptionn"),
+    *("randomk", "topk", "threshold", "dgc", "adaq", "sketchml", "powersgd:rank=1"),
+)
+"""The 16 methods of GRACE, with the defaults of this project."""
 
 _ARGUMENT: Final = re.compile(r"(\w+)=([\w.+-]+)")
 
 
 def methods(text: str) -> list[str]:
-    """Return the methods of compression of "lanes:bits=8,topk". Raises ValueError for other text."""
+    """Return the methods of compression of "lanes:bits=8,topk", or all of GRACE of "all". Raises ValueError."""
+    if text == "all":
+        return list(GRACE_METHODS)
 
     def method(word: str) -> str:
         method_arguments(word)

@@ -28,7 +28,14 @@ from switchml.topologies.shaped_links import Shape, rate_text, require_shaping
 
 __all__ = ["TRAININGS", "GraceOptions", "GraceRow", "GraceSample", "run", "summarize"]
 
-TRAININGS: Final = ("digits", "text")
+TRAININGS: Final = {
+    "digits": "accuracy",
+    "text": "accuracy",
+    "ratings": "hit rate at 10",
+    "shapes": "mean intersection over union",
+}
+"""The trainings, and what is measured of each."""
+
 _RANK: Final = "studies.grace.rank"
 _FIRST_STEPS: Final = 3  # before all turns: DDP lays out its buckets after the first, and PowerSGD begins after two
 _WARM_UP: Final = 1  # steps of a turn that are not timed

@@ -5,8 +5,8 @@ Its commands (torch_rank.py), with methods as `options.methods` describes them:
     compute METHOD ELEMENTS CALLS          rank 0 compresses and decompresses; the seconds of each call
     step METHOD ELEMENTS STEPS WARM_UP     steps of a model with this number of parameters
     train TASK METHOD STEPS SEED FACTOR MOMENTUM
-                                           a training of digits or text from its beginning; its learning rate is FACTOR
-                                           times that of the task
+                                           a training of one of TRAININGS from its beginning; its learning rate
+                                           is FACTOR times that of the task
 
 The answers to the last two have the "bytes" of values that this rank has put into packets (None with Gloo, whose bytes
 only the link counts) and a "digest" of all parameters, which must be the same on all ranks.
@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from studies.grace.arguments import method_arguments
-from studies.grace.tasks import Characters, Digits, Linear, TrainingTask
+from studies.grace.tasks import Characters, Digits, Linear, Ratings, Shapes, TrainingTask
 from switchml import Blocks
 from switchml.benchmarks.workers.torch_rank import serve
 from switchml.torch import Options, compression, hooks, statistics
@@ -34,7 +34,7 @@ from switchml.torch.compression.computing import timed_rounds
 __all__ = ["main"]
 
 _BUCKET_MEGABYTES: Final = 16
-_TASKS: Final = {"digits": Digits, "text": Characters}
+_TASKS: Final[dict[str, type[Any]]] = {"digits": Digits, "text": Characters, "ratings": Ratings, "shapes": Shapes}
 _POINTS: Final = 20  # of a curve of accuracy
 
 

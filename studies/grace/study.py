@@ -82,10 +82,12 @@ def _accuracies(result: BenchmarkResult, task: str) -> ReportTable:
         ]
         for row, found in trained
     ]
-    columns = ["method", "bits per element", "learning rate x", "momentum", "accuracy", "points to none"]
+    columns = ["method", "bits per element", "learning rate x", "momentum", TRAININGS[task], "points to none"]
     columns += ["at a tenth of the bytes", "after steps"]
     return ReportTable(
-        f"Accuracy on {task} after {result.options['training_steps']} steps, one training each", columns, rows
+        f"{TRAININGS[task].capitalize()} on {task} after {result.options['training_steps']} steps, one training each",
+        columns,
+        rows,
     )
 
 
@@ -170,9 +172,9 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
         kind=Parsed("methods", arguments.methods),
         default=methods,
         metavar="METHOD,...",
-        help_text="Methods of docs/guides/compression.md with their arguments, NAME:ARGUMENT=VALUE; also wire:bits=16"
-        " or 8 (the option of a process group) and powersgd:rank=N:start=S (its first S steps are sums; 2 without"
-        " `start`)."
+        help_text="Methods of docs/compression.md with their arguments, NAME:ARGUMENT=VALUE, or `all` for the 16 of"
+        " GRACE; also wire:bits=16 or 8"
+        " (the option of a process group) and powersgd:rank=N:start=S (its first S steps are sums; 2 without `start`)."
         " The peers none and gloo are always measured.",
     )
     @parameters.count("--elements", low=64, high=1 << 30, default=25_000_000, help_text="Elements of the gradient.")
@@ -184,10 +186,11 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
     @parameters.count("--iterations", "calls", high=1000, default=3, help_text="Times to compress and decompress.")
     @parameters.named(
         "--tasks",
-        known=TRAININGS,
+        known=list(TRAININGS),
         default=",".join(TRAININGS),
-        help_text="Trainings whose accuracy is compared: digits needs scikit-learn, text reads the sources of Python's"
-        " standard library; '' for none.",
+        help_text="Trainings whose accuracy is compared: images (digits needs scikit-learn), language (text reads the"
+        " sources of Python's standard library), recommendation (ratings) and segmentation (shapes), whose data are"
+        " made; '' for none.",
     )
     @parameters.count("--training-steps", high=1_000_000, default=300, help_text="Steps of each training.")
     @parameters.option(

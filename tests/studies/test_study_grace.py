@@ -52,6 +52,7 @@ def measured() -> results.BenchmarkResult:
 
 
 def test_methods() -> None:
+    assert len(set(arguments.methods("all"))) == 16
     assert arguments.methods("topk, qsgd:levels=15:norm=max") == ["topk", "qsgd:levels=15:norm=max"]
     assert arguments.method_arguments("qsgd:levels=15:norm=max") == ("qsgd", {"levels": 15, "norm": "max"})
     assert arguments.method_arguments("topk:density=1e-2") == ("topk", {"density": 0.01})

@@ -60,7 +60,7 @@ def test_compression_of_two_workers() -> None:
         assert steps["none"] > 0
         assert steps["gloo"] > 0
     for name in ("none", "wire:bits=8", "shared_topk:density=0.01", POWERSGD):
-        assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text"]
+        assert [found["task"] for found in rows[name]["accuracies"]] == ["digits", "text", "ratings", "shapes"]
         assert all(0 < found["final"] < 1 for found in rows[name]["accuracies"])
         curves = [curve for method, task, curve in trained if (method, task) == (name, "text")]
         assert len(curves) == 4
