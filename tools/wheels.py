@@ -82,7 +82,7 @@ def find_python(wanted: str) -> str:
     )
     path = found.stdout.strip()
     if found.returncode != 0:
-        raise BuildError(f"Python {wanted} is not installed: `uv python install {wanted}`, or name one by --python PATH")
+        raise BuildError(f"Python {wanted} is not installed: `uv python install {wanted}`, or name one by --python")
     headers = _ask(path, "import sysconfig; print(sysconfig.get_config_h_filename())")
     if not Path(headers).is_file():
         raise BuildError(f"{path} has no headers ({headers}); on Debian they are in python3-dev")

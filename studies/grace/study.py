@@ -172,10 +172,9 @@ def compression(name: str, methods: str, text: str) -> StudyCommand:
         kind=Parsed("methods", arguments.methods),
         default=methods,
         metavar="METHOD,...",
-        help_text="Methods of docs/compression.md with their arguments, NAME:ARGUMENT=VALUE, or `all` for the 16 of"
-        " GRACE; also wire:bits=16 or 8"
-        " (the option of a process group) and powersgd:rank=N:start=S (its first S steps are sums; 2 without `start`)."
-        " The peers none and gloo are always measured.",
+        help_text="Methods of docs/guides/compression.md with their arguments, NAME:ARGUMENT=VALUE, or `all` for the 16"
+        " of GRACE; also wire:bits=16 or 8 (the option of a process group) and powersgd:rank=N:start=S (its first S"
+        " steps are sums; 2 without `start`). The peers none and gloo are always measured.",
     )
     @parameters.count("--elements", low=64, high=1 << 30, default=25_000_000, help_text="Elements of the gradient.")
     @parameters.rates("200mbit,1gbit")

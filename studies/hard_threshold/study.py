@@ -100,7 +100,7 @@ def _headline(result: BenchmarkResult) -> str:
     kind=Parsed("methods", methods),
     default=f"hard_threshold:threshold=0.003,hard_threshold:threshold=0.01,hard_threshold:threshold=0.03,{_SIDCO}",
     metavar="METHOD,...",
-    help_text="Methods of docs/compression.md with error feedback. A Top-k follows each hard threshold.",
+    help_text="Methods of docs/guides/compression.md with error feedback. A Top-k follows each hard threshold.",
 )
 @parameters.group_size(4)
 @parameters.count("--steps", high=1_000_000, default=150, help_text="Steps of each training.")

@@ -72,7 +72,7 @@ def test_a_package_from_install_to_purge(shell: Shell) -> None:
     hint = "switchml/bin/pip install 'switchml[torch]=="
     assert hint in shell("COLUMNS=300 switchml-ctl doctor || test $? -eq 1")
 
-    # What C programs, the loader and shells look for.
+    # C programs, the loader and shells find theirs.
     shell("ldconfig -p | grep -q 'libswitchml.so.0 ' && ldconfig -p | grep -q libnccl-net-switchml.so")
     shell("test -s /usr/include/switchml.h && grep -q complete /usr/share/bash-completion/completions/switchml-ctl")
     said = shell(f"cd /usr/lib/systemd/system && systemd-analyze verify --man=no {' '.join(UNITS)} 2>&1 || true")

@@ -1,8 +1,9 @@
 """Write the generated files: `python -m tools.generate`, or only some with `python -m tools.generate counters`.
 
 The tables of claims are made from claims.toml of each study, the constants from dataplane/constants.toml, the counters
-from switchml/common/counters.toml, the gRPC modules from .proto files, and the type stubs from the extension modules as
-they are installed. `--check` writes nothing.
+from switchml/common/counters.toml, the list of pages from mkdocs.yml, the gRPC modules from .proto files, the pages of
+docs/reference from the programs, the settings, the exceptions and the C header, and the type stubs from the extension
+modules as they are installed. `--check` writes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from studies import claims
-from tools.generate import ROOT, constants, counters, protos, stubs
+from tools.generate import ROOT, constants, counters, pages, protos, reference, stubs
 
 GENERATORS: Final[dict[str, Callable[[], dict[Path, str]]]] = {
     "claims": claims.generate,

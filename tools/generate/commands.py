@@ -63,4 +63,5 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
     names, meaning = record
     names = names.replace("INTEGER RANGE", "INTEGER").replace("FLOAT RANGE", "NUMBER")
     meaning = re.sub(r"(-?[\d.]+)<=x<=([\d.]+)", r"\1 to \2", meaning)
+    meaning = re.sub(r"[\[\]]", r"\\\g<0>", meaning)  # else the notes in brackets are links
     return f"| {cell(f'`{names}`')} | {cell(meaning)} |"

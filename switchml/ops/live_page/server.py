@@ -304,7 +304,7 @@ def _host_names(place: PageAddress) -> frozenset[str]:
         if not is_local(f"{place.host}:{place.port}"):
             raise ConfigurationError(
                 f"{place.host} is not on loopback, and without TLS everyone on the path could read the page: give "
-                "--certificate DIRECTORY, or serve it on loopback and reach it through `ssh -L` (docs/operate/monitoring.md)"
+                "--certificate DIRECTORY, or serve it on loopback and reach it by `ssh -L` (docs/operate/monitoring.md)"
             )
         return _LOOPBACK | {place.host}
     try:
