@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "native/kernels/instructions.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -172,7 +174,7 @@ constexpr Functions kPortable{remainder_portable, product_portable};
 
 Functions fastest_functions() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) return {remainder_clmul, product_clmul};
+  if (x86_features().carryless_multiply) return {remainder_clmul, product_clmul};
 #elif defined(__aarch64__)
   if ((getauxval(AT_HWCAP) & HWCAP_CRC32) != 0) return {remainder_crc, product_portable};
 #endif

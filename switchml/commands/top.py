@@ -112,7 +112,9 @@ def _live_page(
     try:
         from switchml.ops.live_page.server import LivePage, PageAddress
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"--web needs Starlette and uvicorn ({error}): pip install 'switchml[web]'") from None
+        from switchml.common.installation import install_command
+
+        raise ConfigurationError(f"--web needs Starlette and uvicorn ({error}): {install_command('web')}") from None
     from switchml.common.tls import Certificates
 
     place = PageAddress(*address, Certificates(certificate) if certificate is not None else None)

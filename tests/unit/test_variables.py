@@ -18,8 +18,9 @@ from tools.generate.programs import DAEMONS, variables_of
 
 ROOT = Path(__file__).parents[2]
 NAME = r"\bSWITCHML_[A-Z0-9_]*[A-Z0-9]\b"
-OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_H", "SWITCHML_INT", "SWITCHML_SWITCH", "SWITCHML_TOFINO"}
-"""Include guards, a macro of the C header, a prefix of click's, and a name that an emulator gives its messages."""
+OTHERS = {"SWITCHML_CONSTANTS_P4", "SWITCHML_DEVICES", "SWITCHML_H", "SWITCHML_INT", "SWITCHML_SWITCH"}
+OTHERS |= {"SWITCHML_TOFINO"}
+"""Include guards, an option of CMake, a macro of the C header, a prefix of click's, a name in an emulator."""
 
 
 def read_by_sources() -> set[str]:
