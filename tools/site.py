@@ -99,7 +99,7 @@ def assemble(place: Path, root: Path = ROOT) -> dict[str, str]:
             return match[0]
         path, _, anchor = url.partition("#")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
-        if not (root / target).exists():
+        if target.startswith("..") or not (root / target).exists():
             wrong.append(f"{page}: {url} does not exist")
             return match[0]
         folder = posixpath.join(target, "README.md")

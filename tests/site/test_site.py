@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import re
 import subprocess
 import sys
 import threading
@@ -112,7 +111,7 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
                     wrong.append(f"{name}: {link}: no such place")
             elif not (site / target).is_file():
                 wrong.append(f"{name}: {link}: no such file")
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
 
 
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
@@ -146,18 +145,16 @@ def test_pages_open_without_errors_and_without_requests_to_other_hosts(site: Pat
 def test_the_search_leads_to_the_page_that_answers_the_question(address: str) -> None:
     missed = []
     with browser_page() as browser:
-        browser.page.goto(f"{address}/index.html")
-        typed = browser.page.locator('input[aria-label="Search"]')
-        typed.wait_for(state="attached")  # the search is there once its scripts have run
-        browser.page.locator("button.md-search__button").click()
         for question in QUESTIONS:
+            browser.page.goto(
+                f"{address}/index.html"
+            )  # since the hits of the question before stay for a while
+            typed = browser.page.locator('input[aria-label="Search"]')
+            typed.wait_for(state="attached")  # the search is there once its scripts have run
+            browser.page.locator("button.md-search__button").click()
             typed.fill(question["asks"])
-            words = "[+]".join(re.escape(word) for word in question["asks"].split())
-            browser.page.wait_for_function(
-                f"(words) => ({RESULTS})().some(address => new RegExp('[?]h=' + words + '(#|$)').test(address))",
-                arg=words,
-            )
+            browser.page.wait_for_function(f"({RESULTS})().length > 0")
             hits = list(dict.fromkeys(urlsplit(hit).path.lstrip("/") for hit in browser.page.evaluate(RESULTS)))
             if not set(question["pages"]) & set(hits[:2]):
                 missed.append(f"{question['asks']}: {hits[:4]} instead of {question['pages']}")
-    assert missed == []
+    assert missed == [], "\n".join(missed)
