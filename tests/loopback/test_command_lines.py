@@ -169,7 +169,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "token").chmod(0o600)
     (place / "fabric.toml").touch()
     (place / "empty").touch()
-    (place / "docs").mkdir()
+    (place / "docs" / "results").mkdir(parents=True)
     (place / "docs" / "results" / "performance.md").touch()
     return place
 
