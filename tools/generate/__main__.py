@@ -22,9 +22,9 @@ GENERATORS: Final[dict[str, Callable[[], dict[Path, str]]]] = {
     "claims": claims.generate,
     "constants": constants.generate,
     "counters": counters.generate,
-    "pages": pages.generate,
     "protos": protos.generate,
     "reference": reference.generate,
+    "pages": pages.generate,  # with the titles of those before
     "stubs": stubs.generate,
 }
 
