@@ -140,7 +140,8 @@ def test_a_wheel_has_what_runs_and_nothing_that_only_the_checkout_needs(wheel: P
 
 def test_a_wheel_of_the_checkout_has_the_same_files(wheel: Path) -> None:
     place = BUILD / "from_checkout"
-    pip("wheel", "--no-deps", f"--wheel-dir={place}", "--config-settings=wheel.cmake=false", str(CHECKOUT))
+    pure = [f"--config-settings={setting}" for setting in ("wheel.cmake=false", "wheel.py-api=py3")]
+    pip("wheel", "--no-deps", f"--wheel-dir={place}", *pure, str(CHECKOUT))
     [path] = place.glob("*.whl")
 
     def own(names: set[str]) -> set[str]:
