@@ -80,13 +80,16 @@ def prove(number: int) -> list[str]:
 def main() -> int:
     """Check what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lessons", nargs="*", type=int, choices=lessons(), metavar="LESSON")
+    parser.add_argument("lessons", nargs="*", type=int, metavar="LESSON")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--solution", action="store_true", help="check the solution in place of the exercise")
     which.add_argument("--prove", action="store_true", help="check the lessons themselves; all without a LESSON")
     options = parser.parse_args()
+    known = lessons()  # not as `choices`, with which Python 3.11 refuses an empty list
+    if unknown := sorted(set(options.lessons) - set(known)):
+        parser.error(f"there is no lesson {unknown[0]}; the lessons are {known[0]} to {known[-1]}")
     if options.prove:
-        wrong = [line for number in options.lessons or lessons() for line in prove(number)]
+        wrong = [line for number in options.lessons or known for line in prove(number)]
         print("\n".join(wrong) or "all solutions pass, and all holes and mistakes are found")
         return bool(wrong)
     if not options.lessons:

@@ -146,9 +146,7 @@ def test_the_search_leads_to_the_page_that_answers_the_question(address: str) ->
     missed = []
     with browser_page() as browser:
         for question in QUESTIONS:
-            browser.page.goto(
-                f"{address}/index.html"
-            )  # since the hits of the question before stay for a while
+            browser.page.goto(f"{address}/index.html")  # since the hits of the question before stay for a while
             typed = browser.page.locator('input[aria-label="Search"]')
             typed.wait_for(state="attached")  # the search is there once its scripts have run
             browser.page.locator("button.md-search__button").click()
