@@ -42,10 +42,10 @@ inline X86Features x86_features() {
   __asm__("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
   constexpr unsigned kYmm = 0x06;  // XMM and the upper halves of YMM
   constexpr unsigned kZmm = 0xE6;  // these, the masks, and all of ZMM
-  constexpr unsigned kAvx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+  constexpr unsigned kAvx512Bits = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
   features.avx2 =
       (saved & kYmm) == kYmm && (seventh & bit_AVX2) != 0 && (first & bit_FMA) != 0 && (first & bit_F16C) != 0;
-  features.avx512 = (saved & kZmm) == kZmm && (seventh & kAvx512) == kAvx512;
+  features.avx512 = (saved & kZmm) == kZmm && (seventh & kAvx512Bits) == kAvx512Bits;
   return features;
 }
 #endif
