@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -38,6 +39,19 @@ def times_of(*ranks: pb.RankProfile) -> JobTimes:
     return recorded([pb.JobProfile(job=3, name="j", epoch=1, ranks=ranks)], seconds=None)
 
 
+class Clock:
+    """The time of a machine on which everything but `sleep` takes none."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def recorded(answers: list[pb.JobProfile | JobEnded], seconds: float | None) -> JobTimes:
     """Return the profile that is made from one answer of the controller after the other, the last of them again."""
 
@@ -47,7 +61,8 @@ def recorded(answers: list[pb.JobProfile | JobEnded], seconds: float | None) -> 
             raise given
         return given
 
-    return profile_job(cast(ControllerClient, SimpleNamespace(profile_job=answer)), 3, seconds, None)
+    with patch.object(profiles, "time", Clock()):
+        return profile_job(cast(ControllerClient, SimpleNamespace(profile_job=answer)), 3, seconds, None)
 
 
 def checked(made: dict[str, Any]) -> list[dict[str, Any]]:
