@@ -35,7 +35,9 @@ def stages(rank: int) -> None:
             for _ in range(20):
                 busy = (busy @ busy).tanh()
             x = torch.full((100_000,), rank + 1, dtype=dtype, device="cuda") + (busy[0, 0] * 0).to(dtype)
-            works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
+            for _ in range(2):
+                dist.all_reduce(x, async_op=True).wait()
+            works = [dist.all_reduce(part, async_op=True) for part in x.chunk(3)]
             for work in works:
                 work.wait()
             assert bool((x * 1 == 3 * 2 * 2).all())

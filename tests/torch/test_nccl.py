@@ -1,7 +1,4 @@
-"""NCCL with SwitchML's plugin. These tests have never run: no machine of this project has had a GPU. One is enough.
-
-Two ranks share it, as two hosts for NCCL, which allows that by NCCL_HOSTID.
-"""
+"""NCCL with SwitchML's plugin. One GPU is enough: two ranks share it, as two hosts for NCCL, by NCCL_HOSTID."""
 
 import os
 import subprocess
@@ -84,7 +81,7 @@ def test_ddp_sums_between_hosts_in_the_network(run_directory: Path, tmp_path: Pa
     assert len(digests) == 1
     assert "via COLLNET/SwitchML" in said
     jobs = subprocess.run(
-        [CONTROL, "job", "list", "--json"],
+        [CONTROL, "job", "list", "--all", "--json"],
         env=common,
         capture_output=True,
         text=True,
