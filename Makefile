@@ -128,7 +128,7 @@ test-jax: $(JAX_VENV)/jax.stamp
 test-rdma: $(VENV)/dev.stamp
 	$(call pytest,--long tests/rdma $(ARGS))
 
-# These tests have never run: no machine of this project has had a GPU. One is enough; the ranks share it.
+# One GPU is enough: the ranks share it. Neither `.ci/run` nor `.ci/nightly` has one, so run these before a release.
 test-cuda test-nccl: test-%: $(TORCH_VENV)/torch.stamp
 	@$(TORCH_VENV)/bin/python -c 'import torch; raise SystemExit(None if torch.cuda.is_available() else \
 	  f"make $@: PyTorch {torch.__version__} in $(TORCH_VENV) finds no CUDA device")'
