@@ -15,6 +15,7 @@ FOLDERS = {folder for file in FILES for folder in file.parents}
 TOP = {file.parts[0] for file in FILES if len(file.parts) > 1}
 
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|cc|h|p4|toml)|[\w.-]+(?:/[\w.-]+)*/)`")
+LINK = re.compile(r"\[([^\[\]]+\.md)\]\(([^():#]*)[^()]*\)")
 MODULE = re.compile(r"python3? -m ([\w.]+)")
 OTHERS = {"build"}  # folders that are made
 FOREIGN = {"venv", "pip"}  # modules of others
@@ -38,6 +39,13 @@ def missing(document: PurePosixPath) -> Iterator[str]:
             yield f"python -m {name}, which is switchml.{name}"
 
 
+def misnamed(document: PurePosixPath) -> Iterator[str]:
+    """Yield each link whose text is the name of a page, and which leads to another one."""
+    for text, target in LINK.findall((ROOT / document).read_text()):
+        if PurePosixPath(text).name != PurePosixPath(target or document).name:
+            yield f"[{text}]({target})"
+
+
 def _ends_with(known: PurePosixPath, path: PurePosixPath) -> bool:
     return known.parts[-len(path.parts) :] == path.parts
 
@@ -45,3 +53,8 @@ def _ends_with(known: PurePosixPath, path: PurePosixPath) -> bool:
 @pytest.mark.parametrize("document", sorted(str(file) for file in FILES if file.suffix in {".md", ".toml"}))
 def test_what_a_document_names_exists(document: str) -> None:
     assert list(missing(PurePosixPath(document))) == []
+
+
+@pytest.mark.parametrize("document", sorted(str(file) for file in FILES if file.suffix == ".md"))
+def test_a_link_that_names_a_page_leads_to_it(document: str) -> None:
+    assert list(misnamed(PurePosixPath(document))) == []
