@@ -29,8 +29,8 @@ class CertificateList(Result):
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
         content = [
-            {"directory": str(one.directory), "role": one.role.value, "name": one.name, "tenant": one.tenant}
-            | {"not_after": one.not_after.timestamp()}
+            {"directory": str(one.directory), "role": one.role.value if one.role else "authority", "name": one.name}
+            | {"tenant": one.tenant, "not_after": one.not_after.timestamp()}
             for one in self.issued
         ]
         return {"certificates": content}
@@ -104,7 +104,7 @@ def issue_certificate(directory: Path, role: str, name: str | None, tenant: str,
 )
 @_directory
 def list_certificates(directory: Path) -> CertificateList:
-    """List the certificates in DIRECTORY, those that expire first at the top."""
+    """List the certificates in DIRECTORY, also the authority's, those that expire first at the top."""
     from switchml.ops.certificates import listed
 
     return CertificateList(listed(directory))

@@ -49,10 +49,10 @@ _USES: Final = {Role.CONTROLLER: [_SERVER, _CLIENT], Role.SWITCH: [_SERVER]}
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate with its key and the authority's certificate, in `directory`."""
+    """A certificate with its key and the authority's certificate, in `directory`. The authority has no role."""
 
     directory: Path
-    role: Role
+    role: Role | None
     name: str
     tenant: str
     not_after: datetime
@@ -139,7 +139,7 @@ def issue(
 
 
 def listed(directory: Path) -> list[Issued]:
-    """Return the certificates in the subdirectories, those that expire first at the front.
+    """Return the certificates in the subdirectories, also the authority's, those that expire first at the front.
 
     Raises:
         CertificateError: none is there, or one cannot be read.
@@ -147,17 +147,25 @@ def listed(directory: Path) -> list[Issued]:
     """
     found = []
     for file in directory.glob(f"*/{CERTIFICATE_FILE}"):
-        try:
-            pem = file.read_bytes()
-            last = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
-        except (OSError, ValueError) as error:
-            raise CertificateError(f"{file} cannot be read: {error}") from error
+        pem, last = _end(file)
         identity = read_identity(pem)
         if identity.role is not None:
             found.append(Issued(file.parent, identity.role, identity.name, identity.tenant, last))
     if not found:
         raise CertificateError(f"{directory} has no subdirectories with certificates of SwitchML")
+    authority = directory / AUTHORITY
+    if (authority / CA_FILE).exists():
+        found.append(Issued(authority, None, "", "", _end(authority / CA_FILE)[1]))
     return sorted(found, key=lambda one: one.not_after)
+
+
+def _end(file: Path) -> tuple[bytes, datetime]:
+    """Return the content of a file with a certificate, and when that expires."""
+    try:
+        pem = file.read_bytes()
+        return pem, x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{file} cannot be read: {error}") from error
 
 
 def _require_allowed(what: str, text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from switchml.common.errors import CertificateError
 from switchml.common.role import Role
 from switchml.common.tls import Certificates, TlsError, switch_name
-from switchml.ops.certificates import init, issue, listed
+from switchml.ops.certificates import AUTHORITY, init, issue, listed
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,9 @@ def test_the_list_begins_with_what_expires_first(tmp_path: Path) -> None:
     soon = issue(tmp_path, Role.OPERATOR, "alice", tenant="vision", days=30)
     found = listed(tmp_path)
     assert (found[0].directory, found[0].name, found[0].tenant) == (soon.directory, "alice", "vision")
-    assert {one.directory for one in found} == {one.directory for one in [*made, soon]}
+    assert {one.directory for one in found} == {tmp_path / AUTHORITY} | {one.directory for one in [*made, soon]}
+    assert (found[-1].directory, found[-1].role) == (tmp_path / AUTHORITY, None)
+    assert (found[-1].not_after - found[0].not_after).days > 3600
     assert abs((found[0].not_after - soon.not_after).total_seconds()) < 1
     with pytest.raises(CertificateError, match="has no subdirectories with certificates"):
         listed(tmp_path / "admin")
