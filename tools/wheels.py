@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -137,11 +138,20 @@ def _toolchain(place: Path, python: str, arch: str) -> Path:
 
 
 def _repaired(wheel: Path, arch: str, output: Path) -> Path:
-    """Check that a wheel is manylinux_2_28 and has only the stable interface that its name promises; name it so."""
+    """Name a wheel for the oldest glibc that has all it uses; check that, and its use of the stable interface.
+
+    Raises BuildError if that glibc is newer than GLIBC.
+    """
     place = wheel.parent / "repaired"
-    platform = f"manylinux_{GLIBC.replace('.', '_')}_{arch}"
-    _run(sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "--wheel-dir", str(place), str(wheel))
+    # auditwheel knows the names of the machine's own architecture alone, so it cannot be given one.
+    _run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(place), str(wheel))
     [path] = place.glob("*.whl")
+    oldest = min(
+        (int(major), int(minor))
+        for major, minor in re.findall(rf"manylinux_(\d+)_(\d+)_{arch}\b", path.name) or [("999", "0")]
+    )
+    if oldest > tuple(int(part) for part in GLIBC.split(".")):
+        raise BuildError(f"{path.name} is not for glibc {GLIBC} and {arch}")
     with zipfile.ZipFile(path) as archive:
         modules = [name for name in archive.namelist() if name.endswith(".abi3.so")]
         archive.extractall(place, modules)
