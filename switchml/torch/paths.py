@@ -148,7 +148,10 @@ _GATHERED: Final = PathRule(
 _BROADCAST: Final = PathRule(
     "network", most_bytes=MOST_BROADCAST_BYTES, unlimited="shared_memory", note="larger ones: Gloo"
 )
-_LIMITS: Final = {"optional_values": "where ranks must send zeros ", "shared_memory": "over packets "}
+_LIMITS: Final = {
+    "optional_values": "if the switch needs values of every rank: ",
+    "shared_memory": "if ranks share no memory with the switch: ",
+}
 
 PATHS: Final[dict[str, PathRule]] = {
     "all_reduce": _ALL_REDUCED_OR_LONG,
