@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import sys
@@ -23,7 +24,7 @@ else:
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FOLDER", "VERDICTS", "Claim", "ClaimSeries", "StudyClaims", "draw", "generate", "load", "summary"]
+__all__ = ["FOLDER", "VERDICTS", "Claim", "ClaimSeries", "StudyClaims", "draw", "generate", "load", "points_of", "summary"]
 
 FOLDER: Final = Path(__file__).parent
 VERDICTS: Final = {
@@ -250,8 +251,14 @@ def draw(directory: Path) -> list[Path]:
             for claim in study.claims:
                 if claim.plot is not None:
                     files.append(directory / f"{study.study}-{claim.name}.svg")
-                    _figure(f"{study.study}: {claim.name}", claim.plot).savefig(files[-1], metadata={"Date": None})
+                    metadata = {"Date": None, "Description": points_of(claim.plot)}
+                    _figure(f"{study.study}: {claim.name}", claim.plot).savefig(files[-1], metadata=metadata)
     return files
+
+
+def points_of(plot: Plot) -> str:
+    """Return the points of a picture as text, which the picture contains, so that a test can tell an old one."""
+    return "; ".join(f"{series.label}: {json.dumps(series.points)}" for series in plot.series)
 
 
 def _figure(title: str, plot: Plot) -> Figure:

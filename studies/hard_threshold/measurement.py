@@ -1,6 +1,6 @@
 """The elements sent, the total error and the accuracy of trainings with error feedback.
 
-Each hard threshold is followed by a Top-k that sends as many elements in the whole training.
+Each hard threshold that has sent anything is followed by a Top-k that sends as many elements in the whole training.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def run(options: HardThresholdOptions, report: Reporter, progress: Progress) -> 
     progress.expect(sum(2 if _is_hard(method) else 1 for method in options.methods))
     for method in options.methods:
         rows.append(_trained(options, method, record, progress))
-        if _is_hard(method):
-            rows.append(_trained(options, f"topk:density={rows[-1].density:.5f}", record, progress))
+        if _is_hard(method) and rows[-1].density:
+            rows.append(_trained(options, f"topk:density={rows[-1].density:.6g}", record, progress))
     return BenchmarkResult.of("hard_threshold", options, rows, record)
 
 

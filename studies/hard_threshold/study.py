@@ -78,7 +78,7 @@ def _headline(result: BenchmarkResult) -> str:
     ratios = [
         f"{hard['density']:.2%} sent {topk['total_error'] / hard['total_error']:.2f}"
         for hard, topk in pairs
-        if _kind(hard) == HARD
+        if _kind(hard) == HARD and _kind(topk) == "topk"
     ]
     if ratios:
         return f"total error of Top-k / of a hard threshold: {', '.join(ratios)}"

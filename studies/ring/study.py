@@ -9,6 +9,7 @@ import click
 
 from studies.command import one_queue, one_rate, study
 from studies.phub.measurement import PhubOptions, run
+from switchml.benchmarks import gloo
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.plots import side_by_side, where
 from switchml.benchmarks.report import ReportTable, Row, megabytes, missing_remarks
@@ -96,6 +97,7 @@ def command(session: CommandSession, /, size: int, rate: int, queue: float, **ch
 
     The links are those of `bench links`. A ring sends 2 (N - 1) / N times the tensor over each link, a switch once.
     """
+    gloo.version(chosen["torch_python"])  # without a ring there is nothing to compare
     options = PhubOptions(bytes=size, rates=[rate], queues=[queue], modes=list(_MODES), **chosen)
     [found] = parameters.measured(run, options, session.settings().run_dir)
     return [dataclasses.replace(found, benchmark="ring")]
