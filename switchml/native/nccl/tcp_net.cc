@@ -23,6 +23,7 @@ constexpr uint64_t kHeaderBytes = sizeof(uint64_t);  // the number of the messag
 constexpr size_t kMostStrangers = 16;                // at a listener
 constexpr std::chrono::seconds kStrangerTime{10};    // to show the secret
 constexpr std::chrono::seconds kConnectTime{30};     // as for a collective group
+constexpr uint8_t kMostRetransmissions = 6;  // of one segment: the sixth follows after 0.2 s * (2^6 - 1) at least
 
 std::string in_words(const SocketAddress& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -33,7 +34,7 @@ std::string in_words(const SocketAddress& address) {
   return std::string(text.data()) + " port " + std::to_string(ntohs(v4 ? address.v4.sin_port : address.v6.sin6_port));
 }
 
-// Lets the kernel notice that the other host is gone, and send small messages at once.
+// Lets the kernel notice that the other host is gone while nothing is under way, and send small messages at once.
 void set_options(int socket) {
   for (const auto& [level, option, value] : {std::array<int, 3>{SOL_SOCKET, SO_KEEPALIVE, 1},
                                              {IPPROTO_TCP, TCP_KEEPIDLE, 5},
@@ -42,6 +43,15 @@ void set_options(int socket) {
                                              {IPPROTO_TCP, TCP_NODELAY, 1}}) {
     setsockopt(socket, level, option, &value, sizeof value);
   }
+}
+
+// Whether the other host has acknowledged nothing although the kernel has sent it again and again. Keepalive is silent
+// as long as data is under way, and TCP itself gives up after a quarter of an hour. A host whose process is slow
+// acknowledges.
+bool is_gone(int socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_retransmits >= kMostRetransmissions;
 }
 
 runtime::FileDescriptor new_socket(int family) {
@@ -128,7 +138,9 @@ ssize_t Sender::move(Message& message) {
   msghdr packet{};
   packet.msg_iov = parts.data();
   packet.msg_iovlen = parts.size();
-  return checked(sendmsg(socket(), &packet, MSG_DONTWAIT | MSG_NOSIGNAL));
+  const ssize_t moved = checked(sendmsg(socket(), &packet, MSG_DONTWAIT | MSG_NOSIGNAL));
+  if (moved == 0 && is_gone(socket())) return fail(kRemoteError, peer() + " acknowledges nothing; its host is gone");
+  return moved;
 }
 
 Result Connector::connect(void* memory, std::unique_ptr<Sender>* sender) {
