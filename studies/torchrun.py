@@ -14,6 +14,7 @@ from typing import Any, Final
 __all__ = ["run_ranks"]
 
 _DEADLINE: Final = 1200  # seconds
+_GRACE: Final = 60  # seconds after SIGTERM; torchrun kills its ranks within 30
 
 
 def run_ranks(
@@ -45,7 +46,27 @@ def run_ranks(
     program = [str(worker), f"--output={output}", *arguments]
     subprocess.run([control, "up", *fabric], env=environment, check=True, stdout=subprocess.DEVNULL)
     try:
-        subprocess.run([*launcher, *program], env=environment, check=True, timeout=_DEADLINE)
+        _run([*launcher, *program], environment)
     finally:
         subprocess.run([control, "down"], env=environment, check=True, stdout=subprocess.DEVNULL)
     return dict(json.loads(output.read_text(encoding="utf-8")))
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> None:
+    """Run torchrun. It is ended by SIGTERM, with which it ends its ranks: SIGKILL would leave them running."""
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            status = process.wait(_DEADLINE)
+        finally:
+            _end(process)
+    if status != 0:
+        raise subprocess.CalledProcessError(status, command)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()

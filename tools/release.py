@@ -1,18 +1,21 @@
 """Make a release: ``make release VERSION=0.2.0``, on a commit whose version and changelog say so.
 
-It checks the commit, builds the source distribution and the wheels, tests them, and makes the tag. It sends nothing:
-the last lines say how to.
+It checks the commit, builds the source distribution and the wheels, tests those for this architecture, and makes the
+tag. It sends nothing: the last lines say how to.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from tools.wheels import PYTHONS, BuildError, find_python
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
@@ -34,14 +37,15 @@ def main() -> None:
     parser.add_argument("--check-only", action="store_true", help="stop before anything is built")
     arguments = parser.parse_args()
     try:
+        commit = git(ROOT, "rev-parse", "HEAD")
         check(ROOT, arguments.version)
         if not arguments.check_only:
             files = _build_and_test(arguments.version)
-            git(ROOT, "tag", "--annotate", f"v{arguments.version}", "--message", f"SwitchML {arguments.version}")
+            _tag(ROOT, arguments.version, commit)
             names = " ".join(str(path.relative_to(ROOT)) for path in files)
             sys.stdout.write(f"release: tagged v{arguments.version}; to publish it:\n")
             sys.stdout.write(f"  twine upload {names}\n  git push origin v{arguments.version}\n")
-    except ReleaseError as error:
+    except (ReleaseError, BuildError) as error:
         sys.exit(f"release: {error}")
 
 
@@ -83,11 +87,21 @@ def _check_changelog(text: str, version: str) -> None:
 def _build_and_test(version: str) -> Sequence[Path]:
     """Build the source distribution and the wheels of a version, and test them; return their paths."""
     dist = ROOT / "dist" / version
+    if dist.exists():  # else what an attempt that failed has left there would be published too
+        shutil.rmtree(dist)
     _run("-m", "tools.wheels", "--output", str(dist))
     files = sorted(dist.iterdir())
     _run("-m", "twine", "check", "--strict", *map(str, files))
-    _run("-m", "pytest", "tests/wheel", f"--wheels={dist}")
+    for python in PYTHONS:  # each has its own wheel for this architecture
+        _run("-m", "pytest", "tests/wheel", f"--wheels={dist}", f"--python={find_python(python)}")
     return files
+
+
+def _tag(root: Path, version: str, commit: str) -> None:
+    """Tag the commit that was checked; raise ReleaseError if what was built since then may be something else."""
+    if git(root, "rev-parse", "HEAD") != commit or git(root, "status", "--porcelain"):
+        raise ReleaseError("the checkout has changed while it was built and tested; there is no tag: start again")
+    git(root, "tag", "--annotate", f"v{version}", "--message", f"SwitchML {version}", commit)
 
 
 def _run(*arguments: str) -> None:

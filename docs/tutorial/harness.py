@@ -17,6 +17,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SECONDS = 240  # for a command: only one that hangs takes as long
+_GRACE_SECONDS = 60  # after SIGTERM: torchrun and switchml-ctl kill their ranks within 30 s
 _BIN = Path(sys.executable).parent
 _HOLE = re.compile(r"NotImplementedError: (hole \d.*)")
 
@@ -112,6 +113,7 @@ class Fabric:
         Raises:
             NotImplementedError: a rank has come to a hole.
             RuntimeError: the job could not be started.
+            Wrong: it does not end.
 
         """
         given = [part for name, value in (environment or {}).items() for part in ("--env", f"{name}={value}")]
@@ -143,15 +145,7 @@ class Fabric:
         return done
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(_BIN / "switchml-ctl"), *self._where, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=self._environment,
-            timeout=SECONDS,
-            check=False,
-        )
+        return run([str(_BIN / "switchml-ctl"), *self._where, *arguments], self._environment)
 
 
 def torchrun(ranks: int, program: Path) -> dict[int, dict[str, Any]]:
@@ -159,19 +153,13 @@ def torchrun(ranks: int, program: Path) -> dict[int, dict[str, Any]]:
 
     Raises:
         NotImplementedError: a rank has come to a hole.
-        Wrong: a rank has failed.
+        Wrong: a rank has failed, or does not end.
 
     """
     with tempfile.TemporaryDirectory(prefix="switchml-lesson-") as logs:
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--redirects", "3"]
-        done = subprocess.run(
-            [*command, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--log-dir", logs, str(program)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--log-dir", logs, str(program)]
+        done = run(command)
         texts = {int(path.parent.name): path.read_text(encoding="utf-8") for path in Path(logs).glob("**/stderr.log")}
         for text in texts.values():
             if hole := _HOLE.search(text):
@@ -184,6 +172,38 @@ def torchrun(ranks: int, program: Path) -> dict[int, dict[str, Any]]:
         sorted(found) == list(range(ranks)), f"only the ranks {sorted(found)} printed a result: leave main() as it is"
     )
     return found
+
+
+def run(command: Sequence[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command that starts ranks, or what they need, and return what it has printed.
+
+    Raises:
+        Wrong: it does not end.
+
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Wrong(
+                f"it has not ended after {SECONDS} s: a rank loops, or waits for what no other rank sends"
+            ) from None
+        finally:
+            _end(process)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a command that still runs by SIGTERM, so that it ends its ranks: SIGKILL would leave them running."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.communicate(timeout=_GRACE_SECONDS)  # it reads, because a full pipe would hold the command up
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def last_object(text: str) -> dict[str, Any] | None:

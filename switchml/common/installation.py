@@ -44,7 +44,7 @@ def compile_command() -> str:
         return reinstall_command()
     if manager == "pipx":
         return "pipx install --force --pip-args='--no-binary switchml' switchml"
-    option = "--no-binary" if manager == "pip" else "--no-binary-package"
+    option = "--no-binary-package" if manager == "uv tool" else "--no-binary"
     return f"{manager} install {_again(manager)} {option} switchml switchml"
 
 

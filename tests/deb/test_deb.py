@@ -84,7 +84,9 @@ def test_a_package_from_install_to_purge(shell: Shell) -> None:
     # An upgrade to the same version, and a removal, keep what the controller has stored.
     shell("mkdir -p /var/lib/switchml && touch /var/lib/switchml/controller.sqlite")
     assert "until you restart them" in shell("dpkg --install /switchml.deb")
+    shell("systemctl enable switchml-agent@alice")
     shell("dpkg --remove switchml")
+    shell("test ! -L /etc/systemd/system/multi-user.target.wants/switchml-agent@alice.service")
     shell("test ! -e /opt/switchml && test ! -e /usr/bin/switchml-ctl && test -e /var/lib/switchml/controller.sqlite")
     shell("dpkg --purge switchml")
     shell("test ! -e /var/lib/switchml && test ! -e /etc/switchml")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = {"url": "file:///src/switch%20ml", "dir_info": {}}
 EDITABLE = {"url": "file:///src/switchml", "dir_info": {"editable": True}}
 WHEEL = {"url": "file:///tmp/switchml-0.1.0-cp312-abi3-manylinux_2_28_x86_64.whl", "archive_info": {}}
+PROGRAMS = {"pip": [sys.executable, "-m", "pip"], "uv": [str(Path(sysconfig.get_path("scripts")) / "uv")]}
 OF_A_USER = "python3 -m venv switchml && switchml/bin/pip install"
 
 
@@ -32,6 +36,16 @@ def install(
         (place / of_a_tool).touch()
     monkeypatch.setattr(sys, "path", [str(place), *sys.path])
     monkeypatch.setattr(sys, "prefix", str(place))
+
+
+def refusal(command: str) -> str:
+    """Return what pip or uv says against the options of a command, "" if it knows them all; nothing is installed."""
+    program, *arguments = shlex.split(command)
+    if program not in PROGRAMS:
+        return ""
+    line = [*PROGRAMS[program], *arguments, "--help"]  # which both heed after they have read the options before it
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    return done.stderr if done.returncode else ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +73,7 @@ def install(
             *("uv", WHEEL, None),
             "uv pip install 'switchml[torch]'",
             "uv pip install --reinstall switchml",
-            "uv pip install --reinstall --no-binary-package switchml switchml",
+            "uv pip install --reinstall --no-binary switchml switchml",
         ),
         (
             *("uv", None, "uv-receipt.toml"),
@@ -96,6 +110,8 @@ def test_a_hint_fits_the_way_of_installation(
     assert installation.install_command("torch") == extra
     assert installation.reinstall_command() == again
     assert installation.compile_command() == compiled
+    for command in (extra, again, compiled):
+        assert refusal(command) == ""
 
 
 def test_without_metadata_it_is_the_source_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The option with which the tests take wheels that have been built, such as those of `make wheels`."""
+"""The options with which the tests take wheels that have been built, and the interpreter that they install them for."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the options."""
     parser.addoption("--wheels", type=Path, help="test the wheel of this folder that fits, instead of building one")
+    parser.addoption("--python", metavar="PROGRAM", help="install for this interpreter; default: the one of pytest")

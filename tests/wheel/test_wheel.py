@@ -1,7 +1,7 @@
 """The files that `pip install` of SwitchML writes: built from the source distribution, with packages of the same names.
 
 `pytest tests/wheel` compiles the native code and installs what the demo needs; with `--wheels dist` it takes what
-`make wheels` has built.
+`make wheels` has built, and with `--python PROGRAM` it is for another interpreter.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.tags import sys_tags
+from packaging.tags import cpython_tags
 from packaging.utils import parse_wheel_filename
 
 pytestmark = pytest.mark.timeout(1800)
@@ -71,11 +70,17 @@ def pip(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def environment() -> Path:
+def python(request: pytest.FixtureRequest) -> str:
+    """Return the program of the interpreter that SwitchML is installed for."""
+    return request.config.getoption("--python", default=None) or sys.executable
+
+
+@pytest.fixture(scope="module")
+def environment(python: str) -> Path:
     """Create an environment with only pip."""
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
-    venv.create(ENVIRONMENT, clear=True, with_pip=True)
+    subprocess.run([python, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True, timeout=300)
     return ENVIRONMENT
 
 
@@ -92,17 +97,25 @@ def source_distribution(environment: Path, request: pytest.FixtureRequest) -> Pa
 
 
 @pytest.fixture(scope="module")
-def wheel(source_distribution: Path, request: pytest.FixtureRequest) -> Path:
+def wheel(source_distribution: Path, python: str, request: pytest.FixtureRequest) -> Path:
     """Build the source distribution, and the wheel from it, outside of the checkout."""
     built: Path | None = request.config.getoption("--wheels", default=None)
     if built is not None:
-        fitting = set(sys_tags())
-        return next(path for path in built.glob("*.whl") if parse_wheel_filename(path.name)[3] & fitting)
+        [path] = (path for path in built.glob("*.whl") if fits(path.name, python))
+        return path
     place = BUILD / "from_sdist"
     options = ("--no-deps", f"--wheel-dir={place}")
     pip("wheel", *options, str(source_distribution))
     [path] = place.glob("*.whl")
     return path
+
+
+def fits(wheel: str, python: str) -> bool:
+    """Say whether an interpreter on this machine can import a wheel of this name."""
+    program = "import sys; print(*sys.version_info[:2])"
+    done = subprocess.run([python, "-c", program], check=True, text=True, timeout=60, stdout=subprocess.PIPE)
+    tags = cpython_tags([int(part) for part in done.stdout.split()])
+    return not parse_wheel_filename(wheel)[3].isdisjoint(tags)
 
 
 def contents(wheel: Path) -> set[str]:
@@ -233,9 +246,9 @@ def test_a_benchmark_runs(place: Path) -> None:
 # ---- as a tool -------------------------------------------------------------------------------------------------------
 
 
-def test_uv_installs_the_programs_as_a_tool(wheel: Path, tmp_path: Path) -> None:
+def test_uv_installs_the_programs_as_a_tool(wheel: Path, python: str, tmp_path: Path) -> None:
     places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
-    command = ["uv", "tool", "install", "--python", sys.executable, str(wheel)]
+    command = ["uv", "tool", "install", "--python", python, str(wheel)]
     uv = str(Path(sysconfig.get_path("scripts")) / "uv")
     subprocess.run(command, executable=uv, env=os.environ | places, check=True, timeout=600, cwd=tmp_path)
     programs = {path.name for path in (tmp_path / "bin").iterdir()}

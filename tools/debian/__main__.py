@@ -72,7 +72,7 @@ def build(wheel: Path | None, output: Path) -> Path:
     _add_programs(tree)
     _add_documentation(tree)
     architecture = _ask("dpkg", "--print-architecture")
-    version = f"{VERSION}-1~{_distribution()}"
+    version = package_version(VERSION, _distribution())
     control = tree / "DEBIAN"
     shutil.copytree(SCRIPTS, control)
     for script in control.iterdir():
@@ -83,6 +83,14 @@ def build(wheel: Path | None, output: Path) -> Path:
     path = output / f"switchml_{version}_{architecture}.deb"
     _run("dpkg-deb", "--root-owner-group", "--build", str(tree), str(path))
     return path
+
+
+def package_version(version: str, distribution: str) -> str:
+    """Return the package's version, such as "0.2.0~rc1-1~debian12" for 0.2.0rc1.
+
+    dpkg sorts "~" before the end of a text. Without it a candidate would be newer than its release.
+    """
+    return re.sub("(?=a|b|rc)", "~", version) + f"-1~{distribution}"
 
 
 def _compile() -> Path:
