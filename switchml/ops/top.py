@@ -183,7 +183,8 @@ class Watcher:
 
     def _rank_activity(self, job: pb.Job, rank: pb.Rank, first: int) -> RankActivity:
         before, last = self._seen.get(rank.agent, (_NEVER, _NEVER))
-        passed = last.time - before.time
+        # A job that has ended has no rates, though the last two heartbeats of its agents may be from before its end.
+        passed = 0.0 if job.ended else last.time - before.time
         old, new = (beat.ranks.get((job.key, rank.rank)) for beat in (before, last))
 
         def rate(now: int, then: int) -> float:

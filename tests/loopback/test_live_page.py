@@ -11,14 +11,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from switchml.common.errors import ConfigurationError
-from switchml.common.tls import Certificates
+from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE, Certificates
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.ops import certificates
@@ -34,7 +40,7 @@ from tests.support.soft_switch import running_switch
 
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'switchml[web]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'switchml[web]'")
-from switchml.ops.live_page.server import MOST_VIEWERS, LivePage, PageAddress
+from switchml.ops.live_page.server import MOST_CONNECTIONS, MOST_VIEWERS, LivePage, PageAddress
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
 INTERVAL = 0.1
@@ -60,18 +66,19 @@ class CountingClient(ControllerClient):
 class Browser:
     """Asks a page for things, with one cookie."""
 
-    def __init__(self, page: LivePage, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, page: LivePage, context: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> None:
         self.page = page
+        self.address = address
         self.link = urlsplit(page.url)
         self.cookie = ""
         self._context = context
 
     def get(self, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         if self._context is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.page.port, timeout=DEADLINE)
+            connection = http.client.HTTPConnection(self.address, self.page.port, timeout=DEADLINE)
         else:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.page.port, timeout=DEADLINE)
-            raw = socket.create_connection(("127.0.0.1", self.page.port), DEADLINE)
+            connection = http.client.HTTPSConnection(self.address, self.page.port, timeout=DEADLINE)
+            raw = socket.create_connection((self.address, self.page.port), DEADLINE)
             connection.sock = self._context.wrap_socket(raw, server_hostname=self.link.hostname)
         shown = {"Host": self.link.netloc} | ({"Cookie": self.cookie} if self.cookie else {})
         connection.request(method, path, headers=shown | headers)
@@ -94,6 +101,49 @@ def next_state(events: http.client.HTTPResponse) -> dict[str, Any]:
     assert events.readline() == b"\n"
     state: dict[str, Any] = json.loads(line[6:])
     return state
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Wait for data or the end; the latter also if the other side has closed it with something unread."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def retried(get: Callable[[], http.client.HTTPResponse]) -> http.client.HTTPResponse:
+    """Get something from a page that may be faster in closing a connection than this process in asking."""
+    answers: list[http.client.HTTPResponse] = []
+
+    def is_answered() -> bool:
+        with contextlib.suppress(ConnectionError):
+            answers.append(get())
+        return bool(answers)
+
+    wait_until(is_answered, "the page answers")
+    return answers[0]
+
+
+def write_certificate(directory: Path, *names: str) -> Certificates:
+    """Write a certificate for these names that is its own authority."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
+    itself = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "page")])
+    builder = x509.CertificateBuilder(itself, itself, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), critical=False)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    (directory / CA_FILE).write_bytes(pem)
+    (directory / CERTIFICATE_FILE).write_bytes(pem)
+    (directory / KEY_FILE).touch(0o600)
+    (directory / KEY_FILE).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return Certificates(directory)
+
+
+def trusting() -> ssl.SSLContext:
+    """Return a context that accepts every certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 @contextlib.contextmanager
@@ -149,12 +199,26 @@ def test_the_token_of_the_link_becomes_a_cookie_and_leaves_the_address(page: Liv
     answer = stranger.enter()
     assert (answer.status, answer.headers["Location"]) == (303, "/")
     cookie = answer.headers["Set-Cookie"]
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= set(cookie.split("; "))
     assert "Secure" not in cookie
     assert stranger.link.query.partition("=")[2] not in cookie
     assert stranger.get("/").status == 200
     assert stranger.get("/nothing").status == 404
     assert stranger.get("/", Cookie=stranger.cookie + "x").status == 401
+
+
+def test_pages_of_two_hosts_do_not_share_a_cookie(
+    client: CountingClient, page: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    with served(client, PageAddress("127.0.0.2", page.port)) as other:  # both by `ssh -L`, at ports of one machine
+        browsers = Browser(page), Browser(other, address="127.0.0.2")
+        for each in browsers:
+            each.enter()
+        cookies = dict(each.cookie.split("=", 1) for each in browsers)  # the browser has one of each name
+        for each in browsers:
+            each.cookie = "; ".join(map("=".join, cookies.items()))
+            assert each.get("/").status == 200
 
 
 def test_other_hosts_and_methods_are_refused(browser: Browser) -> None:
@@ -220,6 +284,48 @@ def test_a_viewer_that_takes_nothing_delays_nobody_and_is_let_go(browser: Browse
         wait_until(lambda: next_state(events) and browser.page.viewers == 1, "the kernel has ended its connection")
 
 
+def test_a_connection_that_asks_for_nothing_is_closed(client: CountingClient, tmp_path: Path) -> None:
+    places = PageAddress(silence=0.2), PageAddress(certificates=write_certificate(tmp_path, "localhost"), silence=0.2)
+    for place in places:
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost: local"):
+            with served(client, place) as page, socket.create_connection(("127.0.0.1", page.port), DEADLINE) as silent:
+                silent.sendall(sent)
+                assert is_ended(silent), (place, sent)
+
+
+def test_a_connection_is_for_one_request(page: LivePage) -> None:
+    with socket.create_connection(("127.0.0.1", page.port), DEADLINE) as connection:
+        connection.sendall(2 * b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answers = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert answers.count(b"HTTP/1.1 401") == 1
+
+
+def test_the_time_for_a_request_does_not_end_the_answer(client: CountingClient) -> None:
+    with served(client, PageAddress(silence=0.5)) as page:
+        browser = Browser(page)
+        retried(browser.enter)
+        with retried(browser.follow) as events:
+            first = next_state(events)["time"]
+            wait_until(lambda: next_state(events)["time"] > first + 1, "it has gone on for twice that time")
+
+
+def test_silent_connections_keep_no_viewer_out(client: CountingClient) -> None:
+    with served(client, PageAddress(silence=3600)) as page, contextlib.ExitStack() as stack:
+        browser = Browser(page)
+        browser.enter()
+        events = stack.enter_context(browser.follow())
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", page.port), DEADLINE))
+            for _ in range(MOST_CONNECTIONS + 1)
+        ]
+        assert is_ended(silent[0])
+        assert browser.get("/").status == 200
+        assert next_state(events)["switches"]
+        silent[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is open
+            silent[-1].recv(1)
+
+
 def test_a_failed_job_stays_with_its_lost_rank(browser: Browser, client: CountingClient) -> None:
     with ScriptedAgent(client.address, name="a2", host="h2") as agent:
         job = client.start_job(pb.StartJobRequest(workers=2, name="doomed", agents=["a2"]))
@@ -251,6 +357,19 @@ def test_the_page_says_that_the_controller_is_away_and_goes_on_when_it_is_back(t
         process.stop()
 
 
+def test_the_page_goes_on_after_any_error(
+    browser: Browser, client: CountingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError("no descriptors")
+
+    with browser.follow() as events:
+        monkeypatch.setattr(client, "list_agents", fail)
+        wait_until(lambda: "no descriptors" in next_state(events).get("away", ""), "the page says so")
+        monkeypatch.undo()
+        wait_until(lambda: "away" not in next_state(events), "the page goes on")
+
+
 def test_beyond_loopback_only_with_certificates(client: CountingClient, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(ConfigurationError, match="is not on loopback"):
@@ -269,6 +388,46 @@ def test_beyond_loopback_only_with_certificates(client: CountingClient, tmp_path
         assert browser.get("/", Host="0.0.0.0").status == 400
         with browser.follow() as events:
             assert next_state(events)["switches"]
+
+
+DOMAIN = ("example.com", "*.example.com")
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "names", "shown"),
+    [
+        ("node1.example.com", "box", DOMAIN, "node1.example.com"),
+        ("Node1.example.com", "box", DOMAIN, "node1.example.com"),
+        ("0.0.0.0", "node1.example.com", DOMAIN, "node1.example.com"),
+        ("0.0.0.0", "node2", ("node1.example.com", "node2.example.com"), "node2.example.com"),
+        ("0.0.0.0", "box", ("page.example.com",), "page.example.com"),
+    ],
+)
+def test_the_link_names_this_host(
+    client: CountingClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    host: str,
+    names: tuple[str, ...],
+    shown: str,
+) -> None:
+    listen = socket.create_server
+    monkeypatch.setattr(socket, "create_server", lambda place, **options: listen(("127.0.0.1", place[1]), **options))
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    with served(client, PageAddress(address, certificates=write_certificate(tmp_path, *names))) as page:
+        browser = Browser(page, trusting())
+        assert browser.link.hostname == shown
+        assert browser.enter().status == 303
+
+
+@pytest.mark.parametrize("names", [DOMAIN, DOMAIN[1:]])
+def test_a_certificate_of_many_hosts_needs_the_name_of_this_one(
+    client: CountingClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+    with pytest.raises(ConfigurationError, match=r"is for several hosts .* in --address"):
+        LivePage(client, INTERVAL, PageAddress("0.0.0.0", certificates=write_certificate(tmp_path, *names)))
 
 
 def test_an_address_in_use_is_named(client: CountingClient, page: LivePage) -> None:

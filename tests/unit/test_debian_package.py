@@ -1,4 +1,4 @@
-"""What can be known of the Debian package without building it: its version, and what its removal disables."""
+"""The Debian package, without building it: its version, and the units that its removal disables."""
 
 from __future__ import annotations
 

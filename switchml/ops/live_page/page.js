@@ -10,6 +10,7 @@ const SILENCE_MS = Math.max(5000, 4000 * Number(byId("state").dataset.interval))
 const SVG = "http://www.w3.org/2000/svg";
 let received = Date.now(); // when the latest state came
 let connectionTrouble = "";
+let drawingTrouble = "";
 let latest = null;
 
 function byId(id) {
@@ -163,15 +164,16 @@ function arrange(boxes) {
 function drawTree(state) {
   const boxes = boxesOf(state);
   const { columns, levels } = arrange(boxes);
+  const tree = byId("tree");
   if (!boxes.length) {
-    byId("tree").replaceChildren(make("p", { class: "none" }, "The controller's configuration has no switch."));
+    tree.replaceChildren(make("p", { class: "none" }, "The controller's configuration has no switch."));
+    delete tree.dataset.signature; // of the drawing that this replaces: the same tree is drawn again when it comes back
     return;
   }
   const step = Math.max(100, 840 / columns);
   const [width, height, boxWidth, boxHeight] = [step * columns, 92 * levels - 40, Math.min(step - 8, 128), 40];
   const center = (box) => [step * (box.column + 0.5), 92 * box.level + boxHeight / 2 + 2];
   const signature = JSON.stringify(boxes.map((box) => [box.key, box.column, box.level]));
-  const tree = byId("tree");
   if (tree.dataset.signature !== signature) {
     const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "tree of switches and agents" });
     drawing.style.minWidth = `${Math.min(width, 72 * columns)}px`;
@@ -313,8 +315,20 @@ function drawEvent(item, event) {
 
 // ---- all of it ------------------------------------------------------------------------------------------------------
 
+/** Draw a state. That it cannot be drawn is shown, because what stays of an earlier one would look live. */
 function draw(state) {
   latest = state;
+  try {
+    drawState(state);
+    drawingTrouble = "";
+  } catch (error) {
+    drawingTrouble = `This page cannot show the latest state: load it again. The cause is a defect in SwitchML: ${error}`;
+    reportError(error); // on the console
+  }
+  drawTrouble();
+}
+
+function drawState(state) {
   const ranks = state.jobs.reduce((sum, job) => sum + job.ranks.length, 0);
   const parts = [many(state.switches.length, "switch"), many(state.agents.length, "agent"), many(state.jobs.length, "job"), many(ranks, "rank")];
   setText(byId("summary"), parts.join(", "));
@@ -331,14 +345,13 @@ function draw(state) {
   fill(byId("switches"), state.switches, (each) => each.name, newRow, drawSwitch);
   const newItem = () => make("li", {}, make("time"), make("span", { class: "kind" }), make("span"));
   fill(byId("events"), state.events.toReversed(), (event) => event.number, newItem, drawEvent);
-  drawTrouble();
 }
 
 function drawTrouble() {
   const silent = Date.now() - received;
   const old = silent > SILENCE_MS ? `No news for ${Math.round(silent / 1000)} s: the controller does not answer.` : "";
   const away = latest.away ? `The controller is away, and is asked again: ${latest.away}` : "";
-  const text = connectionTrouble || away || old;
+  const text = connectionTrouble || drawingTrouble || away || old;
   setText(byId("trouble"), text);
   byId("trouble").hidden = !text;
   document.body.classList.toggle("stale", Boolean(text));

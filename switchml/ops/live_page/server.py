@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import json
 import secrets
@@ -33,11 +34,14 @@ from switchml.common.errors import ConfigurationError
 from switchml.common.tls import CERTIFICATE_FILE, KEY_FILE, Certificates, TlsError, is_local
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError
+from switchml.ops.live_page.connections import Connections
 from switchml.ops.live_page.reading import PageReader
 
-__all__ = ["MOST_VIEWERS", "LivePage", "PageAddress"]
+__all__ = ["MOST_CONNECTIONS", "MOST_VIEWERS", "LivePage", "PageAddress"]
 
 MOST_VIEWERS: Final = 32
+MOST_CONNECTIONS: Final = 4 * MOST_VIEWERS  # a browser may load the page's files at the same time
+_SILENT_SECONDS: Final = 30  # after which a connection that has not asked for anything is closed
 _UNTAKEN_SECONDS: Final = 30  # after which a connection whose viewer takes nothing is closed
 _STOP_SECONDS: Final = 2
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -52,6 +56,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Connection": "close",  # the time for a request is limited once for a connection, not again between two
 }
 
 
@@ -59,13 +64,15 @@ _HEADERS: Final = {
 class PageAddress:
     """The address at which the page is served; beyond loopback only with certificates.
 
-    A connection whose viewer takes nothing for `patience` seconds is closed.
+    A connection that asks for nothing for `silence` seconds is closed, and one whose viewer takes nothing for
+    `patience` seconds.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     certificates: Certificates | None = None
     patience: int = _UNTAKEN_SECONDS
+    silence: float = _SILENT_SECONDS
 
 
 class LivePage:
@@ -82,17 +89,16 @@ class LivePage:
         self._reader = PageReader(client)
         self._interval = interval
         hosts = _host_names(place)
+        name = _name_of_this_host(place.host.lower(), hosts)
         self._socket = _listen(place)
         self.port = int(self._socket.getsockname()[1])
         token = secrets.token_urlsafe(32)
         secure = place.certificates is not None
-        named = sorted(host for host in hosts if not host.startswith("*"))
-        name = place.host if place.host in hosts or not named else named[0]
         shown = f"[{name}]" if ":" in name else name
         self.url = f"{'https' if secure else 'http'}://{shown}:{self.port}/?token={token}"
         self._state = self._reader.read()
         self._states = _States(self._encoded())
-        app = _Guard(_application(self._states, interval), hosts, token, f"switchml-{self.port}", secure)
+        app = _Guard(_application(self._states, interval), hosts, token, _cookie_name(self.port), secure)
         directory = place.certificates.directory if place.certificates is not None else None
         config = uvicorn.Config(
             app, http="h11", ws="none", loop="asyncio", lifespan="off", interface="asgi3",
@@ -101,7 +107,8 @@ class LivePage:
             ssl_certfile=directory / CERTIFICATE_FILE if directory is not None else None,
             ssl_keyfile=directory / KEY_FILE if directory is not None else None,
         )  # fmt: skip
-        self._server = _Server(config, self._states.close)
+        connections = Connections(MOST_CONNECTIONS, place.silence)
+        self._server = _Server(config, self._socket, connections, self._states.close)
 
     def serve(self) -> None:
         """Serve the page until SIGINT or SIGTERM, which then has its usual effect, or until `stop`."""
@@ -112,7 +119,7 @@ class LivePage:
             reader = threading.Thread(target=self._read, args=arguments, name="reader", daemon=True)
             reader.start()
             try:
-                await self._server.serve([self._socket])
+                await self._server.serve([])  # without sockets: uvicorn itself would accept without limits
             finally:
                 stopped.set()
                 reader.join(_STOP_SECONDS)
@@ -138,6 +145,8 @@ class LivePage:
                 self._state = self._reader.read()
             except ControllerError as error:
                 self._state["away"] = str(error)
+            except Exception as error:  # whatever it is: without its reader, the page would never change again
+                self._state["away"] = repr(error)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._states.publish, self._encoded())
 
@@ -148,13 +157,26 @@ class LivePage:
 
 
 class _Server(uvicorn.Server):
-    """Ends the viewers' streams when the process is to end; they would go on otherwise."""
+    """Accepts by way of `connections`. Ends the viewers' streams when the process is to end; they would go on."""
 
-    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        connections: Connections,
+        end_streams: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self._listening = listening
+        self._connections = connections
         self._end_streams = end_streams
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._accepting = asyncio.create_task(self._connections.accept(self._listening, self))
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._accepting.cancel()
         self._end_streams()
         await super().shutdown(sockets)
 
@@ -270,16 +292,15 @@ class _Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that does not get what it asks for; None for one that does."""
         host = _host_name(request.headers.get("host", ""))
-        if not self._hosts & {host, f"*.{host.partition('.')[2]}"}:
+        if not _covers(self._hosts, host):
             return PlainTextResponse("This page has another name: its address is in the link.\n", 400)
         if request.method != "GET":
             return PlainTextResponse("This page can only be read.\n", 405, {"Allow": "GET"})
         token = request.query_params.get("token")
         if token is not None and _equal(token, self._token):
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(
-                self._cookie, self._session, path="/", httponly=True, samesite="strict", secure=self._secure
-            )
+            # Not "strict": if the link is on a page of another site, a browser keeps such a cookie from this redirect.
+            answer.set_cookie(self._cookie, self._session, httponly=True, samesite="lax", secure=self._secure)
             return answer
         if token is not None or not _equal(request.cookies.get(self._cookie, ""), self._session):
             return PlainTextResponse(_OPEN_THE_LINK, 401)
@@ -289,6 +310,36 @@ class _Guard:
 def _equal(given: str, wanted: str) -> bool:
     # Compared in constant time, so that timing does not reveal how much of a secret is right.
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
+
+
+def _cookie_name(port: int) -> str:
+    """Return a name for the cookie that no page at another host has, and that stays when the page is started again.
+
+    Browsers do not keep cookies apart by port, and `ssh -L` makes pages of several hosts pages of one.
+    """
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    return f"switchml-{host}-{port}"
+
+
+def _covers(names: frozenset[str], host: str) -> bool:
+    """Return whether one of the names, in lower case, is the host's or a wildcard for it."""
+    return bool(names & {host, f"*.{host.partition('.')[2]}"})
+
+
+def _name_of_this_host(address: str, names: frozenset[str]) -> str:
+    """Return the name for the link, from the address and the names that the page has.
+
+    It has to be of this host: under a name of another one, the link would give that one the token.
+    """
+    own = socket.gethostname().lower()
+    for name in (address, own, *sorted(name for name in names if name.startswith(f"{own}."))):
+        if _covers(names, name):
+            return name
+    if any(name.startswith("*") for name in names):
+        raise ConfigurationError(
+            f"the certificate is for several hosts ({', '.join(sorted(names))}): give the name of this one in --address"
+        )
+    return min(names)
 
 
 def _host_name(header: str) -> str:
@@ -306,7 +357,7 @@ def _host_names(place: PageAddress) -> frozenset[str]:
                 f"{place.host} is not on loopback, and without TLS everyone on the path could read the page: give "
                 "--certificate DIRECTORY, or serve it on loopback and reach it by `ssh -L` (docs/operate/monitoring.md)"
             )
-        return _LOOPBACK | {place.host}
+        return _LOOPBACK | {place.host.lower()}
     try:
         certificate = x509.load_pem_x509_certificates(place.certificates.read().certificate)[0]
     except TlsError as error:
