@@ -24,7 +24,18 @@ else:
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FOLDER", "VERDICTS", "Claim", "ClaimSeries", "StudyClaims", "draw", "generate", "load", "points_of", "summary"]
+__all__ = [
+    "FOLDER",
+    "VERDICTS",
+    "Claim",
+    "ClaimSeries",
+    "StudyClaims",
+    "draw",
+    "generate",
+    "load",
+    "points_of",
+    "summary",
+]
 
 FOLDER: Final = Path(__file__).parent
 VERDICTS: Final = {
