@@ -412,14 +412,14 @@ def _own_name() -> str:
 
 def _is_forbidden(path: str) -> bool:
     """Return whether this user lacks the permission to connect to a Unix socket."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:  # which also fails if this process has no descriptor left
+            probe.setblocking(False)
             probe.connect(path)
-        except PermissionError:
-            return True
-        except OSError:
-            pass
+    except PermissionError:
+        return True
+    except OSError:
+        pass
     return False
 
 
