@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -67,7 +67,13 @@ class _Kind:
     left_out: int = 0
 
 
-class LimitedHandler(logging.StreamHandler[TextIO]):
+if TYPE_CHECKING:
+    _TextHandler = logging.StreamHandler[TextIO]
+else:
+    _TextHandler = logging.StreamHandler  # before Python 3.11 it takes no type when the program runs
+
+
+class LimitedHandler(_TextHandler):
     """Rate-limit records of one kind per ten-second window, then log how many were suppressed.
 
     Records are of one kind if they have the same logger, level and message text before formatting.
