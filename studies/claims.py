@@ -291,7 +291,7 @@ def _figure(title: str, plot: Plot) -> Figure:
         panel.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=8)
         panel.minorticks_off()
     panel.set_yscale(plot.y_scale)
-    if plot.y_scale == "linear":
+    if plot.y_scale == "linear" and all(y >= 0 for series in plot.series for _, y in series.points):
         panel.set_ylim(bottom=0)
     panel.set_xlabel(plot.x)
     panel.set_ylabel(plot.y)
