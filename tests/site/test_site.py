@@ -6,7 +6,6 @@ import functools
 import http.server
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from tests.support.browser import browser_page, needs_browser
+from tests.support.browser import browser_page, needs_browser, serving
 from tools.generate import ROOT
 
 if sys.version_info >= (3, 11):
@@ -57,15 +56,8 @@ def address(site: Path) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(functools.partial(Quiet, directory=str(site))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class Page(HTMLParser):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -15,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["BrowserPage", "browser_page", "needs_browser"]
+__all__ = ["BrowserPage", "browser_page", "needs_browser", "serving"]
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _MILLISECONDS = 120_000  # for any action: only one that hangs takes as long
@@ -32,6 +34,19 @@ class BrowserPage:
     def hosts(self) -> set[str]:
         """Return the hosts, with their ports, that the page asked for anything."""
         return {urlsplit(address).netloc for address in self.requests}
+
+
+@contextlib.contextmanager
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Answer requests at a port of 127.0.0.1 with this handler; yield the port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextlib.contextmanager

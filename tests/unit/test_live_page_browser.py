@@ -7,7 +7,7 @@ link on another site.
 import contextlib
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import pytest
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import events_pb2
 from switchml.controller.proto import switchml_pb2 as pb
-from tests.support.browser import browser_page, needs_browser
+from tests.support.browser import browser_page, needs_browser, serving
 
 LEAVES, RANKS_OF_AN_AGENT = 16, 8
 RANKS = 1024
@@ -55,14 +55,8 @@ def linked(link: str) -> Iterator[str]:
         def log_request(self, code: object = "-", size: object = "-") -> None:
             """Keep quiet."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://localhost:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Site) as port:
+        yield f"http://localhost:{port}/"
 
 
 def small_controller(*switches: pb.Switch) -> Any:

@@ -45,9 +45,8 @@ void set_options(int socket) {
   }
 }
 
-// Whether the other host has acknowledged nothing although the kernel has sent it again and again. Keepalive is silent
-// as long as data is under way, and TCP itself gives up after a quarter of an hour. A host whose process is slow
-// acknowledges.
+// True if the kernel has sent a segment again and again without an acknowledgement. While data is under way there is no
+// keepalive, and TCP itself gives up after a quarter of an hour. A host whose process is slow still acknowledges.
 bool is_gone(int socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
